@@ -1,0 +1,12 @@
+"""Attacks, one a file; `registry` finds them by file name, `from rood.attacks import PGD` by class."""
+
+from rood.attacks.base import Attack, Goal
+from rood.registry import Registry
+
+registry: Registry[Attack] = Registry(__name__, Attack)
+
+__all__ = ["Attack", "Goal", "registry"]
+
+
+def __getattr__(name: str) -> type[Attack]:
+    return registry.by_class_name(name)

@@ -1,0 +1,98 @@
+"""The contract every attack keeps.
+
+An attack raises a number for each image, `goal(x) -> (b,)`, without leaving a threat model. It knows
+nothing of detectors, labels or norms: *what* to raise is a goal (`rood.goals`), *where* it may go is a
+`Threat`, and *how* to climb is the attack.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Generator
+
+from rood.errors import InputError
+from rood.seeds import Noise
+from rood.shapes import Images, Scores
+from rood.threat import Threat
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A number to raise for each image, and what is known about raising it."""
+
+    function: Callable[[Images], Scores]
+    variants: tuple["Goal", ...] = ()  # other goals whose optima are worth trying
+    starts: tuple[Images, ...] = ()  # candidate images to try
+    stochastic: bool = False  # two calls may differ: attack the expectation
+
+    def __call__(self, x: Images) -> Scores:
+        return self.function(x)
+
+
+AnyGoal = Goal | Callable[[Images], Scores]  # a plain function is a goal too
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack(ABC):
+    """Hyper-parameters are fields; nothing else is stored, so that one instance serves all calls."""
+
+    # False only in the inner loop of training: what `climb` found is taken without the two forward
+    # passes that compare it with the start
+    compare: bool = True
+
+    @final
+    def __call__(self, goal: AnyGoal, x: Images, threat: Threat, generator: Generator) -> Images:
+        """The best image found. It is in the threat model and never worse than x.
+
+        The result for an image depends on that image, the goal and the generator's state alone, not
+        on the batch around it.
+        """
+        _check_box(x)
+        x = x.detach()
+        if len(x) == 0:
+            return x
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.clone() if x.is_inference() else x
+            noise = Noise(x, generator)
+            found = threat.project(self.climb(goal, x, threat, noise).detach(), x)
+        if not self.compare:
+            return found
+        with torch.no_grad():
+            better = goal(found) > goal(x)
+        return torch.where(better.view(-1, 1, 1, 1), found, x)
+
+    @abstractmethod
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+        """Search for a higher goal, starting from x. Override this one method."""
+
+
+class Best:
+    """The best image seen so far, for each image of the batch."""
+
+    def __init__(self, x: Images) -> None:
+        self.x = x
+        self.value = torch.full((len(x),), -torch.inf, dtype=x.dtype, device=x.device)
+
+    def offer(self, x: Images, value: Scores) -> None:
+        """Keep x where its value is higher; NaN never is."""
+        better = value > self.value
+        self.x = torch.where(better.view(-1, 1, 1, 1), x, self.x)
+        self.value = torch.where(better, value, self.value)
+
+
+def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
+    """Per-image values and d(sum)/dx. Leaves no .grad behind on any parameter."""
+    x = x.detach().requires_grad_()
+    values = goal(x)
+    (gradient,) = torch.autograd.grad(values.sum(), x)
+    return values.detach(), gradient
+
+
+def _check_box(x: Images) -> None:
+    if x.numel():
+        low, high = (v.item() for v in torch.aminmax(x))
+        if not (low >= 0 and high <= 1):
+            raise InputError(f"expected pixels in [0, 1], got [{low:.3g}, {high:.3g}]")

@@ -1,0 +1,39 @@
+"""The best of many random points: the control that every gradient attack must beat."""
+
+from dataclasses import dataclass
+
+import torch
+
+from rood.attacks.base import AnyGoal, Attack, Best
+from rood.errors import InputError
+from rood.seeds import Noise
+from rood.shapes import Images
+from rood.threat import Threat
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSearch(Attack):
+    r"""argmax of the goal over `queries` points: half even draws from the ball, half its corners.
+
+    Corners are steps of full size along random signs, which is where a goal that is nearly linear
+    has its optimum. Needs no gradient: where it beats a gradient attack, the gradient is masked
+    (Athalye et al., *Obfuscated Gradients Give a False Sense of Security*, arXiv:1802.00420).
+    """
+
+    queries: int = 50
+
+    def __post_init__(self) -> None:
+        if self.queries < 1:
+            raise InputError(f"expected queries >= 1, got {self.queries}")
+
+    @torch.no_grad()
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+        best = Best(x)
+        for query in range(self.queries):
+            if query % 2:
+                delta = threat.eps * threat.ascent(noise.uniform() - 0.5)
+            else:
+                delta = threat.sample(noise)
+            candidate = threat.project(x + delta, x)
+            best.offer(candidate, goal(candidate))
+        return best.x

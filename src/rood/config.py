@@ -1,0 +1,62 @@
+"""TOML in, frozen dataclass out, and an error for every key that is not a field."""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rood.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def load(cls: type[T], path: Path) -> T:
+    """Read a TOML file into `cls`; every key must be a field of it."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError as e:
+        raise ConfigError(f"expected a settings file at {path}, found none") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"expected TOML in {path}, got something else: {e}") from e
+    return build(cls, values, where=path.name)
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """`cls(**values)` with each key and type checked."""
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            close = difflib.get_close_matches(key, hints, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(hints)}"
+            raise ConfigError(f"{where}: no setting is called {key!r}: {hint}")
+    try:
+        return cls(**{k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items()})
+    except TypeError as e:
+        raise ConfigError(f"{where}: {e}") from e
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return build(hint, value, where)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_convert(args[0], v, where) for v in value)
+    if origin is dict and isinstance(value, dict):
+        return {k: _convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
+    allowed = args if origin in (typing.Union, types.UnionType) else (hint,)
+    if float in allowed and type(value) is int:
+        return float(value)
+    if Path in allowed and isinstance(value, str):
+        return Path(value)
+    if origin is typing.Literal:
+        if value not in args:
+            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}")
+        return value
+    if not any(type(value) is (typing.get_origin(a) or a) for a in allowed):
+        name = getattr(hint, "__name__", str(hint))
+        raise ConfigError(f"{where}: expected {name}, got {value!r}")
+    return value

@@ -1,0 +1,148 @@
+"""Image files to 8-bit pixels: either the picture that the file's author saw, or a refusal."""
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from rood.errors import DataError
+
+EXTENSIONS = frozenset(
+    (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+)
+# Pillow's own default, kept here so that it also holds where a program has switched Pillow's off.
+MAX_PIXELS = 89_478_485
+
+# Only the decoders of EXTENSIONS: what a file claims to be must not reach the others.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+_GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+
+
+class Picture(NamedTuple):
+    """One decoded image, and what was done to it that not every reader would expect."""
+
+    pixels: NDArray[np.uint8]  # (h, w, c)
+    was_grey: bool
+    was_transparent: bool = False
+    was_animated: bool = False
+
+
+def read_image(path: Path, channels: int) -> NDArray[np.uint8]:
+    """The pixels of an image file, (h, w, channels); see `decode` for what is done to them."""
+    return decode(path, channels).pixels
+
+
+def decode(file: Path | bytes, channels: int | None = None, *, shown: str = "") -> Picture:
+    """Decode a file or its bytes; `shown` names it in messages, channels=None keeps its own.
+
+    Transparent pixels are laid over white, 16-bit grey is divided by 257, CMYK goes through RGB,
+    colour becomes grey by ITU-R 601, the EXIF orientation is applied, and of several frames the
+    first is taken. Colour profiles are ignored. Floating-point and 32-bit images are refused,
+    since nobody can tell their range.
+    """
+    shown = shown or repr(str(file) if isinstance(file, Path) else "image")
+    try:
+        if _length(file) == 0:
+            raise DataError(f"{shown} is empty (0 bytes)")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged metadata and the like: not about the pixels
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            source = io.BytesIO(file) if isinstance(file, bytes) else file
+            with Image.open(source, formats=_FORMATS) as image:
+                return _picture(image, channels, shown)
+    except DataError:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise _too_large(shown) from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{shown} is damaged or not an image of a known kind") from error
+    except OSError as error:
+        raise DataError(f"{shown} cannot be read: {error.strerror or _one_line(error)}") from error
+    except Exception as error:  # decoders raise anything from struct.error to IndexError
+        raise DataError(f"{shown} is damaged: {_one_line(error)}") from error
+
+
+def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """Bilinear, with antialiasing; (h, w, c) in and out."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    grey = pixels.shape[2] == 1
+    image = Image.fromarray(pixels[:, :, 0] if grey else pixels)
+    small = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+    return small.reshape(height, width, pixels.shape[2])
+
+
+def _picture(image: Image.Image, channels: int | None, shown: str) -> Picture:
+    if image.width * image.height > MAX_PIXELS:
+        raise _too_large(shown)
+    animated = bool(getattr(image, "is_animated", False))
+    grey = image.mode in _GREY
+    if image.mode.startswith("I"):
+        scale = _levels(image, shown)
+        plain, transparent = _from_integers(_upright(image), *scale)
+    elif image.mode == "F":
+        raise DataError(f"{shown} holds 32-bit floats of unknown range: save it with 8 or 16 bits")
+    else:
+        plain, transparent = _over_white(_upright(image), shown)
+    if channels is None:
+        channels = 1 if grey else 3
+    # CMYK and the like know no direct way to grey that agrees with the way through RGB
+    plain = plain if plain.mode == "L" else plain.convert("RGB")
+    pixels = np.asarray(plain.convert("L" if channels == 1 else "RGB"))
+    return Picture(np.atleast_3d(pixels), grey, transparent, animated)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    return ImageOps.exif_transpose(image)
+
+
+def _over_white(image: Image.Image, shown: str) -> tuple[Image.Image, bool]:
+    if not image.has_transparency_data:
+        return image.convert("L") if image.mode in _GREY else image, False
+    key = image.info.get("transparency")
+    if isinstance(key, tuple) and max(key) > 255:
+        raise DataError(f"{shown} marks transparency by a 16-bit colour: save it with 8 bits")
+    grey = image.mode in _GREY
+    layer = image.convert("RGBA")
+    seen = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    low, _ = layer.getchannel("A").getextrema()
+    return seen.convert("L") if grey else seen, low != 255
+
+
+def _levels(image: Image.Image, shown: str) -> tuple[int, bool]:
+    """The value of full brightness, and whether the file counts from white down to black."""
+    if image.mode == "I" and image.format not in ("PNG", "PPM"):
+        raise DataError(
+            f"{shown} holds signed or 32-bit integers of unknown range: save it with 8 or 16 bits"
+        )
+    # Pillow passes 12-bit values and the inverted scale of 16-bit TIFF files on as they are.
+    tags = getattr(image, "tag_v2", {})
+    return (4095 if tags.get(258) == (12,) else 65535), tags.get(262) == 0
+
+
+def _from_integers(image: Image.Image, top: int, inverted: bool) -> tuple[Image.Image, bool]:
+    values = np.asarray(image).astype(np.int64)
+    grey = np.clip((values * 255 + top // 2) // top, 0, 255).astype(np.uint8)
+    if inverted:
+        grey = 255 - grey
+    clear = values == image.info.get("transparency", -1)
+    grey[clear] = 255
+    return Image.fromarray(grey), bool(clear.any())
+
+
+def _length(file: Path | bytes) -> int:
+    return len(file) if isinstance(file, bytes) else os.stat(file).st_size
+
+
+def _too_large(shown: str) -> DataError:
+    return DataError(f"{shown} claims more than {MAX_PIXELS:,} pixels and is refused unread")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,197 @@
+"""Images in NumPy archives."""
+
+import json
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from rood.data._images import decode
+from rood.data.base import ImageSet, Shape, Source
+from rood.errors import DataError, InputError
+
+_Meta: TypeAlias = Mapping[str, Any]
+
+
+class Npz(Source):
+    """An .npz file with the arrays `images` and, where known, `labels` and `classes`.
+
+    `images` is uint8 or float in [0, 1], of shape (n, h, w), (n, h, w, c) or (n, c, h, w). Packed
+    archives are read too: a JSON text `meta` then names the encoding, "webp-lossless" (contact
+    sheets `webp_000`, ... of `cols` tiles a row) or "jpeg-concat" (`jpeg`, cut at `offsets`).
+    Nothing is ever unpickled.
+    """
+
+    def load(
+        self,
+        argument: str,
+        *,
+        shape: Shape | None = None,
+        limit: int | None = None,
+        skip_bad: bool = False,
+    ) -> ImageSet:
+        path = Path(os.path.expanduser(argument))
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"expected an .npz file, but {str(path)!r} {what}")
+        try:
+            with _opened(path) as archive:
+                images = _read(_Archive(path, archive))
+        except InputError as error:  # the set's own checks, on what came out of this file
+            raise DataError(f"{str(path)!r} cannot be used: {error}") from error
+        return images.thin(limit).to_shape(shape)
+
+
+class _Archive:
+    """Arrays by name, each failure as one sentence."""
+
+    def __init__(self, path: Path, archive: NpzFile) -> None:
+        self.path, self.shown, self._archive = path, repr(str(path)), archive
+        self.names = sorted(archive.files)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.names:
+            have = ", ".join(repr(n) for n in self.names) or "nothing"
+            raise DataError(f"expected an array {name!r} in {self.shown}, got {have}")
+        try:
+            return np.asarray(self._archive[name])
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                raise DataError(
+                    f"array {name!r} in {self.shown} holds Python objects, which rood never "
+                    f"unpickles: save it as numbers"
+                ) from error
+            raise self._damaged(name) from error
+        except Exception as error:  # zlib, zipfile and struct each raise errors of their own
+            raise self._damaged(name) from error
+
+    def _damaged(self, name: str) -> DataError:
+        return DataError(f"array {name!r} in {self.shown} cannot be read: the file is damaged")
+
+
+def _opened(path: Path) -> NpzFile:
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except Exception as error:  # as above; a file that is no archive ends here as well
+        raise DataError(f"{str(path)!r} is damaged or no .npz file") from error
+    if not isinstance(archive, NpzFile):
+        raise DataError(f"{str(path)!r} is a single array: save it with numpy.savez(images=...)")
+    return archive
+
+
+def _read(archive: _Archive) -> ImageSet:
+    meta = _meta(archive)
+    encoding = meta.get("encoding", "raw")
+    try:
+        reader = {"raw": _raw, "webp-lossless": _sheets, "jpeg-concat": _jpegs}[encoding]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{archive.shown} has the unknown encoding {encoding!r}") from error
+    try:
+        images = reader(archive, meta)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{archive.shown} does not hold what its `meta` says: {error}") from error
+    if "n" in meta and len(images) != meta["n"]:
+        raise DataError(f"expected {meta['n']} images in {archive.shown}, got {len(images)}")
+    labels = _labels(archive, len(images))
+    return ImageSet(
+        name=archive.path.stem,
+        images=torch.from_numpy(np.ascontiguousarray(images)),
+        labels=labels,
+        classes=_classes(archive, meta) if labels is not None else (),
+    )
+
+
+def _meta(archive: _Archive) -> _Meta:
+    if "meta" not in archive.names:
+        return {}
+    try:
+        meta = json.loads(str(archive["meta"]))
+    except json.JSONDecodeError as error:
+        raise DataError(f"`meta` in {archive.shown} is not JSON: {error}") from error
+    if not isinstance(meta, dict):
+        raise DataError(f"expected a JSON object as `meta` in {archive.shown}, got {meta!r:.50}")
+    return meta
+
+
+def _raw(archive: _Archive, meta: _Meta) -> NDArray[Any]:
+    images = archive["images"]
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        raise DataError(
+            f"expected uint8 or float images in {archive.shown}, got {images.dtype}: "
+            f"convert them with .astype('uint8')"
+        )
+    if images.dtype.kind == "f":
+        images = images.astype(np.float32)
+    return _channels_first(images, archive.shown)
+
+
+def _channels_first(images: NDArray[Any], shown: str) -> NDArray[Any]:
+    if images.ndim not in (3, 4) or 0 in images.shape:
+        raise DataError(
+            f"expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) in {shown}, "
+            f"got {images.shape}"
+        )
+    if images.ndim == 3:
+        return images[:, None]
+    last, first = images.shape[3] in (1, 3), images.shape[1] in (1, 3)
+    if last == first:
+        what = "both the second and the last axis could be" if last else "no axis is"
+        raise DataError(
+            f"expected 1 or 3 channels on the second or last axis in {shown}, got {images.shape}: "
+            f"{what} channels"
+        )
+    return images.transpose(0, 3, 1, 2) if last else images
+
+
+def _sheets(archive: _Archive, meta: _Meta) -> NDArray[Any]:
+    h, w, c = (*meta["shape"], 1)[:3]
+    cols, per_sheet, left = int(meta["cols"]), int(meta["per_sheet"]), int(meta["n"])
+    found = []
+    for name in (n for n in archive.names if n.startswith("webp_")):
+        sheet = decode(archive[name].tobytes(), c, shown=f"{name!r} in {archive.shown}").pixels
+        rows = sheet.shape[0] // h
+        tiles = sheet.reshape(rows, h, cols, w, c).transpose(0, 2, 4, 1, 3)  # row, column, c, h, w
+        found.append(tiles.reshape(rows * cols, c, h, w)[: min(per_sheet, left)])
+        left -= len(found[-1])
+    if not found:
+        raise DataError(f"expected arrays 'webp_000', ... in {archive.shown}, got none")
+    return np.concatenate(found)
+
+
+def _jpegs(archive: _Archive, meta: _Meta) -> NDArray[Any]:
+    blob, offsets = archive["jpeg"].tobytes(), archive["offsets"].tolist()
+    if not offsets or offsets[0] != 0 or offsets[-1] != len(blob) or offsets != sorted(offsets):
+        raise DataError(f"the `offsets` in {archive.shown} do not cut `jpeg` into files")
+    h, w, c = (*meta["shape"], 1)[:3]
+    images = np.empty((len(offsets) - 1, c, h, w), np.uint8)
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        pixels = decode(blob[start:end], c, shown=f"image {i} in {archive.shown}").pixels
+        if pixels.shape != (h, w, c):
+            raise DataError(f"image {i} in {archive.shown} is {pixels.shape}, not {(h, w, c)}")
+        images[i] = pixels.transpose(2, 0, 1)
+    return images
+
+
+def _labels(archive: _Archive, n: int) -> torch.Tensor | None:
+    if "labels" not in archive.names:
+        return None
+    labels = archive["labels"]
+    if labels.dtype.kind not in "iu" or labels.shape != (n,):
+        raise DataError(
+            f"expected {n} whole-number `labels` in {archive.shown}, got {labels.dtype} of shape "
+            f"{labels.shape}"
+        )
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _classes(archive: _Archive, meta: _Meta) -> tuple[str, ...]:
+    names = archive["classes"].tolist() if "classes" in archive.names else meta.get("class_names")
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()

@@ -1,0 +1,13 @@
+"""Detectors, one a file; `registry` finds them by file name, `from rood.detectors import KNN` by class."""
+
+from rood.detectors._together import fit_all, score_all
+from rood.detectors.base import Detector, OutputDetector
+from rood.registry import Registry
+
+registry: Registry[Detector] = Registry(__name__, Detector)
+
+__all__ = ["Detector", "OutputDetector", "fit_all", "registry", "score_all"]
+
+
+def __getattr__(name: str) -> type[Detector]:
+    return registry.by_class_name(name)

@@ -1,0 +1,159 @@
+"""The contract every detector keeps.
+
+A detector maps images in [0, 1] to one score each; **higher means more OOD**.
+
+              from images      from the model's outputs
+    learn     fit_images       start, see, finish
+    judge     score_images     score_outputs
+
+Almost every detector is an `OutputDetector` and fills in the right-hand column: its score is a
+formula of logits and features, so that many share one forward pass (`_together.py`). Only those that
+need the pixels themselves (ODIN, PRO) fill in the left. What a detector learns it declares as
+annotations ending in "_"; buffers, the not-fitted error, saving and loading follow from those.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from rood.errors import InputError, NotFittedError
+from rood.models.model import Model, Outputs
+from rood.shapes import Batches, Images, Labels, Scores
+
+D = TypeVar("D", bound="Detector")  # not typing.Self: beartype refuses it on methods
+ScoreFunction = Callable[[Images], Scores]
+Gradient = Literal["exact", "almost_everywhere", "surrogate", "none"]
+
+
+class Detector(nn.Module, ABC):
+    """One score an image, higher = more OOD, unsaturated, differentiable in the pixels."""
+
+    gradient: ClassVar[Gradient] = "exact"
+    stochastic: ClassVar[bool] = False  # True: two calls may differ, attack the expectation
+    needs_labels: ClassVar[bool] = False  # True: fit() needs the classes of the training images
+
+    fitted_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        own = [n for n in inspect.get_annotations(cls) if n.endswith("_") and not n.startswith("_")]
+        cls.fitted_names = (*cls.fitted_names, *own)
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        for name in self.fitted_names:
+            self.register_buffer(name, None)
+
+    @final
+    def score(self, x: Images) -> Scores:
+        """How far out of distribution each image is. Differentiable with respect to x."""
+        self.check_fitted()
+        check_images(x, self.model)
+        return self.score_images(x)
+
+    @final
+    def fit(self: D, batches: Batches) -> D:
+        """Learn from in-distribution batches (x, y); again from scratch if called again."""
+        from rood.detectors._together import fit_all
+
+        fit_all([self], batches)
+        return self
+
+    @abstractmethod
+    def score_images(self, x: Images) -> Scores:
+        """The score, for callers that keep the contract themselves: attacks, wrapping detectors."""
+
+    def fit_images(self, batches: Batches) -> None:
+        """Set every `name_` that only the pixels can teach. Most detectors leave this alone."""
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """Other functions of the images that an attacker may climb where the score itself is hard."""
+        return ()
+
+    def cost(self) -> tuple[int, int]:
+        """Forward and backward passes of the network for one score."""
+        return 1, 0
+
+    @final
+    def settings(self) -> dict[str, Any]:
+        """Its class and the constructor's keyword arguments, with those of the detectors inside."""
+        parameters = inspect.signature(type(self).__init__).parameters.values()
+        own = {p.name: getattr(self, p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
+        parts = {n: m.settings() for n, m in self.named_children() if isinstance(m, Detector)}
+        return {"class": type(self).__name__} | own | parts
+
+    @final
+    def fitted_state(self) -> dict[str, Tensor]:
+        """What fit() learnt, without the model's weights; parts of it have a dotted name."""
+        return {
+            f"{prefix}.{name}".lstrip("."): getattr(part, name)
+            for prefix, part in self.named_modules()
+            if isinstance(part, Detector)
+            for name in part.fitted_names
+        }
+
+    @final
+    def load_fitted(self: D, state: dict[str, Tensor]) -> D:
+        """Take over what `fitted_state` gave."""
+        if wrong := set(state) ^ set(self.fitted_state()):
+            raise InputError(f"expected the fitted state of {type(self).__name__}, {wrong} differ")
+        for key, value in state.items():
+            part, _, name = key.rpartition(".")
+            setattr(self.get_submodule(part), name, value.to(self.model.mean.device))
+        return self
+
+    @final
+    def check_fitted(self) -> None:
+        """Refuse to go on before fit()."""
+        if missing := [name for name, value in self.fitted_state().items() if value is None]:
+            raise NotFittedError(
+                f"{type(self).__name__} has no {', '.join(missing)} yet: call fit() first"
+            )
+
+
+class OutputDetector(Detector):
+    """A detector whose score is a formula of one forward pass, so that many can share that pass."""
+
+    @final
+    def score_images(self, x: Images) -> Scores:
+        return self.score_outputs(self.model(x)).to(x.dtype)
+
+    @abstractmethod
+    def score_outputs(self, out: Outputs) -> Scores:
+        """The formula. float64 where conditioning needs it; the caller casts back."""
+
+    def start(self) -> None:
+        """Forget what was learnt and get ready for `see`."""
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        """Take in one training batch; keep sums, not samples."""
+
+    def finish(self) -> None:
+        """Set every `name_` from what was seen."""
+
+
+def check_images(x: Images, model: Model) -> None:
+    """Refuse, in one sentence, what no detector can score."""
+    if x.ndim != 4:
+        raise InputError(f"expected images of shape (b, c, h, w), got {tuple(x.shape)}")
+    if x.device != model.mean.device:
+        raise InputError(
+            f"expected images on {model.mean.device}, where the model is, got them on {x.device}: "
+            "move one of them"
+        )
+    if x.dtype != model.mean.dtype:
+        want, got = (str(t.dtype).removeprefix("torch.") for t in (model.mean, x))
+        raise InputError(f"expected {want} images, as the model's weights are, got {got}: convert")
+    if x.numel() == 0:
+        return
+    low, high = (v.item() for v in torch.aminmax(x.detach()))
+    if not (low >= 0 and high <= 1):  # written so that NaN is refused too
+        raise InputError(
+            f"expected pixels in [0, 1], got [{low:.3g}, {high:.3g}]: "
+            "the model normalises, do not do it first"
+        )

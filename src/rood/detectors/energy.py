@@ -1,0 +1,19 @@
+"""Free energy of the logits."""
+
+from rood.detectors.base import OutputDetector
+from rood.models.model import Model, Outputs
+from rood.shapes import Scores
+
+
+class Energy(OutputDetector):
+    r"""s(x) = -T lse(z / T), with z the logits.
+
+    Liu et al., *Energy-based Out-of-distribution Detection*, NeurIPS 2020, arXiv:2010.03759.
+    """
+
+    def __init__(self, model: Model, *, temperature: float = 1.0) -> None:
+        super().__init__(model)
+        self.temperature = temperature
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        return -self.temperature * (out.logits / self.temperature).logsumexp(dim=1)

@@ -1,0 +1,22 @@
+"""Entropy of the softmax."""
+
+from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors.msp import MSP
+from rood.models.model import Outputs
+from rood.shapes import Scores
+from rood.softmax import log_entropy
+
+
+class Entropy(OutputDetector):
+    r"""s(x) = log H(p), H(p) = -sum_j p_j log p_j, with p the softmax of the logits.
+
+    The score of Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution
+    Detection*, CVPR 2025, arXiv:2503.18784, in the logarithm: H and its gradient vanish for a
+    confident image, log H falls on like the margin. Same ranking.
+    """
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        return log_entropy(out.logits)
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        return (MSP(self.model).score_images,)

@@ -1,0 +1,78 @@
+"""Distance to the k-th nearest training feature."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.errors import InputError
+from rood.models.model import Model, Outputs
+from rood.shapes import Features, Images, Labels, Scores
+
+CHUNK = 65_536  # bank rows compared at once: bounds memory, not the bank
+
+
+class KNN(OutputDetector):
+    r"""s(x) = || u - u_(k) ||^2, with u = f / ||f|| and u_(k) its k-th nearest in the bank.
+
+    Sun et al., *Out-of-Distribution Detection with Deep Nearest Neighbors*, ICML 2022,
+    arXiv:2204.06507; squared as in OpenOOD, the same ranking. Exact search; the gradient flows
+    through the chosen neighbour. A query that is itself in the bank counts as its own neighbour.
+    """
+
+    gradient = "almost_everywhere"
+
+    bank_: Float[Tensor, "n d"]
+
+    def __init__(self, model: Model, *, k: int = 50) -> None:
+        super().__init__(model)
+        if k < 1:
+            raise InputError(f"expected k >= 1 neighbours, got {k}")
+        self.k = k
+
+    def start(self) -> None:
+        self._parts: list[Tensor] = []
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        self._parts.append(normalize(out.features.detach(), dim=1))
+
+    def finish(self) -> None:
+        bank = torch.cat(self._parts)
+        del self._parts
+        if len(bank) < self.k:
+            raise InputError(
+                f"expected at least k = {self.k} training images, got {len(bank)}: "
+                "lower k or give more"
+            )
+        self.bank_ = bank
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        u = normalize(out.features, dim=1)
+        return _squared(u, self.bank_[self._nearest(u)[:, -1]])
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """The mean over the k nearest: it does not jump when the k-th changes."""
+
+        def mean(x: Images) -> Scores:
+            u = normalize(self.model(x).features, dim=1)
+            return _squared(u[:, None], self.bank_[self._nearest(u)]).mean(dim=1)
+
+        return (mean,)
+
+    @torch.no_grad()
+    def _nearest(self, u: Features) -> Int[Tensor, "b k"]:
+        """The k nearest bank rows, nearest first. To select, inner products of unit rows will do."""
+        best = u.new_empty(len(u), 0)
+        rows = torch.empty(len(u), 0, dtype=torch.long, device=u.device)
+        for at, part in zip(range(0, len(self.bank_), CHUNK), self.bank_.split(CHUNK), strict=True):
+            near, place = (u @ part.T).topk(min(self.k, len(part)), dim=1)
+            best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + at], dim=1)
+            keep = best.topk(min(self.k, best.shape[1]), dim=1).indices
+            best, rows = best.gather(1, keep), rows.gather(1, keep)
+        return rows
+
+
+def _squared(u: Tensor, v: Tensor) -> Tensor:
+    """By differences: 2 - 2 u.v loses the digits of a small distance."""
+    return ((u - v) ** 2).sum(dim=-1)

@@ -1,0 +1,139 @@
+"""A results folder that survives: whole files or none, one writer, and the same settings or an error."""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from rood.errors import ResultsError
+from rood.evaluation.results import Row
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where one audit writes. Everything in it but the manifest's cost is reproducible."""
+
+    path: Path
+
+    @contextmanager
+    def opened(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Hold the folder for one run with these settings."""
+        with _said_plainly(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a killed run lets go by itself
+            except BlockingIOError as e:
+                raise ResultsError(
+                    f"another run is writing to {self.path}: wait for it or choose another folder"
+                ) from e
+            self._check_settings(settings)
+            yield
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """One whole JSON file."""
+        self._write(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def write(self, key: tuple[str, ...], arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        """One whole file of arrays, with facts about them."""
+        text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
+        self._write(self._file(key), save(arrays, metadata=text))
+
+    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]] | None:
+        """What `write` wrote, or None where it has not been written yet."""
+        path = self._file(key)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+                return arrays, file.metadata() or {}
+        except (SafetensorError, OSError) as e:
+            raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
+
+    def append_rows(self, already: int, rows: Iterable[Row]) -> int:
+        """Put rows after the first `already` of rows.jsonl; the count after them.
+
+        After a kill the same rows come again: those that are on disk byte for byte stay, the first
+        that differs and all behind it give way.
+        """
+        path = self.path / "rows.jsonl"
+        with _said_plainly(path):
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            for row in rows:
+                line = row.line().encode()
+                if already < len(lines) and lines[already] != line:
+                    os.truncate(path, sum(map(len, lines[:already])))
+                    lines = lines[:already]
+                if already >= len(lines):
+                    with path.open("ab") as file:
+                        file.write(line)
+                    lines.append(line)
+                already += 1
+        return already
+
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        path = self.path / "manifest.json"
+        if not path.exists():
+            return
+        try:
+            before = json.loads(path.read_text())["settings"]
+        except (ValueError, KeyError) as e:
+            raise ResultsError(f"cannot read {path}: choose another folder") from e
+        old, new = (dict(_flat(json.loads(json.dumps(s)))) for s in (before, settings))
+        differ = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
+        if differ:
+            shown = ", ".join(differ[:6]) + (", ..." if len(differ) > 6 else "")
+            raise ResultsError(
+                f"{self.path} holds an audit with other settings ({shown} differ): "
+                "choose another folder or use the same settings"
+            )
+
+    def _file(self, key: tuple[str, ...]) -> Path:
+        return self.path.joinpath(*map(slug, key)).with_suffix(".safetensors")
+
+    def _write(self, path: Path, content: bytes) -> None:
+        with _said_plainly(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(path.name + ".part")
+            part.write_bytes(content)
+            os.replace(part, path)  # whole or not at all
+
+
+@contextmanager
+def _said_plainly(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        reason = (e.strerror or str(e)).lower()
+        raise ResultsError(f"cannot write to {path} ({reason}): choose another folder") from e
+
+
+def slug(name: str) -> str:
+    """A file name for any name; names that differ never share one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:60]
+    if plain == name:
+        return plain
+    return f"{plain.strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{prefix}.{key}".lstrip("."))
+    else:
+        yield prefix, value

@@ -1,0 +1,1 @@
+"""Classifiers seen from pixel space."""

@@ -1,0 +1,142 @@
+"""Pixels in, logits and features out, in one forward pass."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rood.errors import CapabilityError, InputError
+from rood.models.taps import watching
+from rood.shapes import Features, Images, Logits
+
+
+class Outputs(NamedTuple):
+    """What one forward pass gives a detector."""
+
+    logits: Logits
+    features: Features  # the input of the linear head
+    maps: tuple[Tensor, ...] = ()  # intermediate maps, only where taps were asked for
+
+
+class Model(nn.Module):
+    """An image classifier seen from pixel space: normalise, encode, classify.
+
+    Normalisation sits inside, so that a perturbation of 8/255 means 8/255 of a pixel's range.
+    `head` is the last linear layer; its input is what detectors call features.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        net: nn.Module,
+        head: nn.Linear,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self._head = [head]  # in a list: it is part of `net` already, not a second copy
+        self._confirmed = False
+        like = head.weight
+        for name, values in (("mean", mean), ("std", std)):
+            tensor = torch.tensor(values, dtype=like.dtype, device=like.device)
+            self.register_buffer(name, tensor.view(1, -1, 1, 1))
+        if not (self.std > 0).all():
+            raise InputError(f"expected every std > 0, got {tuple(std)}")
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last linear layer."""
+        return self._head[0]
+
+    @property
+    def classes(self) -> int:
+        """How many classes it tells apart."""
+        return self.head.out_features
+
+    def forward(self, x: Images) -> Outputs:
+        normal = (x - self.mean) / self.std
+        if not self._confirmed:
+            self._confirm(normal)
+        with watching([self.head]) as (seen,):
+            logits = logits_of(self.net(normal))
+        return Outputs(logits, seen.inputs[0])
+
+    def fingerprint(self) -> str:
+        """A hash of every weight and of the normalisation."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state_dict().items()):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    @torch.no_grad()
+    def _confirm(self, normal: Images) -> None:
+        """On the first images: is the head the layer that makes the logits, and are they logits?"""
+        linear = {n: m for n, m in self.net.named_modules() if isinstance(m, nn.Linear)}
+        training = self.net.training
+        self.net.eval()  # batch-norm statistics must not move
+        try:
+            with watching(list(linear.values())) as seen:
+                logits = logits_of(self.net(normal))
+        finally:
+            self.net.train(training)
+        if len(logits) == 0:
+            return
+        check_logits(logits)
+        makers = [
+            m
+            for m, s in zip(linear.values(), seen, strict=True)
+            if any(_same(out, logits) for out in s.outputs)
+        ]
+        if not makers:
+            raise CapabilityError(
+                "expected the logits to come straight from a linear layer, but none of "
+                f"{', '.join(linear)} gives them: wrap the network without what follows its head"
+            )
+        if self.head not in makers:
+            self._head = [makers[-1]]
+        features = seen[list(linear.values()).index(self.head)].inputs[0]
+        if features.ndim != 2:
+            raise CapabilityError(
+                f"expected one feature vector an image, got {tuple(features.shape)}: "
+                "pool before the head"
+            )
+        self._confirmed = True
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a, b)
+
+
+def logits_of(result: object) -> Logits:
+    """The logits in what a network returned."""
+    logits = getattr(result, "logits", result)
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(result).__name__
+        raise CapabilityError(f"expected the network to return logits (b, k), got {got}")
+    return logits
+
+
+def check_logits(logits: Float[Tensor, "b k"]) -> None:
+    """Refuse probabilities and log-probabilities: a score of them is a softmax of a softmax."""
+    if not logits.isfinite().all():
+        raise InputError("expected finite logits, got NaN or infinity: are the weights damaged?")
+    if logits.shape[1] < 2:
+        raise CapabilityError(f"expected at least 2 classes, got {logits.shape[1]}")
+    one = torch.ones_like(logits[:, 0])
+    if (logits >= 0).all() and torch.allclose(logits.sum(dim=1), one, atol=1e-4):
+        raise InputError(
+            "expected logits, got probabilities (rows are >= 0 and sum to 1): "
+            "wrap the network without its softmax"
+        )
+    if torch.allclose(logits.logsumexp(dim=1), 0 * one, atol=1e-4):
+        raise InputError(
+            "expected logits, got log-probabilities (their exponentials sum to 1): "
+            "wrap the network without its log-softmax"
+        )

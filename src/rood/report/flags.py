@@ -1,0 +1,90 @@
+"""What each finding about an attack means, and what to do about it."""
+
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    """The words for one finding."""
+
+    title: str
+    because: str  # as a reason inside a sentence
+    meaning: str
+    advice: str
+    share: bool = True  # the evidence is a share of images
+
+
+FLAGS = {
+    "zero_gradient": Flag(
+        "No gradient to follow",
+        "the gradient is zero for many images",
+        "For this share of the images the score does not react to small changes of the pixels, so a "
+        "gradient attack cannot move. That hides a weakness; it does not remove it.",
+        "Use a detector in its unsaturated form or give it a surrogate to attack, and add an attack "
+        "that needs no gradient (square, random_search).",
+    ),
+    "tied_scores": Flag(
+        "Tied scores",
+        "many scores are equal",
+        "This share of the images has exactly the score of another image: the score has saturated, so "
+        "rankings and gradients say less than they seem to.",
+        "Report the score before the squashing (a logit margin instead of a probability) and use float32.",
+    ),
+    "random_search_wins": Flag(
+        "Random search wins",
+        "blind search beat the gradient attack",
+        "On this share of the images, trying random changes did better than following the gradient: the "
+        "gradient is misleading (masked), and the attacked numbers are too kind.",
+        "Use a stronger suite (worst_of at tier full, more restarts) or a surrogate for the detector.",
+    ),
+    "rises_with_eps": Flag(
+        "A larger budget helps the detector",
+        "the AUROC rises as the attacker gets more room",
+        "An attacker with more room can always repeat what he did with less. An AUROC that rises with "
+        "eps by this much means that the attack got lost on the way.",
+        "Use more steps, more restarts, or a step that shrinks with the number of steps (apgd).",
+        share=False,
+    ),
+    "one_side_only": Flag(
+        "Only one side was attacked",
+        "only one side was attacked",
+        "Only outside images were made to look in, or only inside images to look out. An attacker may "
+        "do both; the number with both sides attacked can only be lower.",
+        "Attack both sides, or say beside the number which side was attacked.",
+        share=False,
+    ),
+    "left_the_box": Flag(
+        "Left the allowed images",
+        "the attacked images left the allowed budget",
+        "Attacked images lie outside the stated budget or outside the pixel range [0, 1]. Such a number "
+        "does not belong to the stated attacker.",
+        "Project every result before it is scored; read a trajectory as an analysis, not as an attack.",
+    ),
+    "improved_too_little": Flag(
+        "The attack hardly moved the score",
+        "the attack hardly moved the score",
+        "For this share of the images the score is almost where it started. Either the detector is truly "
+        "robust here or the attack did not get going.",
+        "Check with random_search and a much larger eps: at a very large budget every detector must fall.",
+    ),
+    "direction_swapped": Flag(
+        "The attack pushed the wrong way",
+        "the attack pushed the wrong way",
+        "Attacking made the detector better: the direction of the goal or the sign of the score is turned.",
+        "Check that a higher score means more OOD, and that look_in was applied to outside images.",
+    ),
+    "not_finite": Flag(
+        "Scores that are not numbers",
+        "some scores are not finite",
+        "This share of the scores is NaN or infinite. Nothing computed from them can be relied on.",
+        "Check the detector's numerics (float64 for powers and inverses) and the pixel range.",
+    ),
+}
+
+
+def explain(metric: str) -> Flag:
+    """The words for a row's metric; a finding nobody has described keeps its own name."""
+    name = metric.removeprefix("flag_")
+    if name in FLAGS:
+        return FLAGS[name]
+    plain = name.replace("_", " ").strip() or "unnamed finding"
+    return Flag(plain, plain, "No explanation is known for this finding.", "See rows.jsonl.", False)

@@ -1,0 +1,161 @@
+"""The page itself: everything a results folder holds, in one file that opens offline."""
+
+import base64
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from rood.report import figures, gallery, histograms, tables, verdict
+from rood.report.figures import Figure
+from rood.report.numbers import Numbers
+from rood.report.read import Folder, read_folder
+from rood.report.words import count, number, percent, shown
+
+
+def write_report(folder: Path) -> Path:
+    """Write folder/report.html from what the folder holds; return its path."""
+    folder = Path(folder)
+    page = render(read_folder(folder))
+    path = folder / "report.html"
+    part = folder / "report.html.part"
+    part.write_bytes(page.encode())
+    os.replace(part, path)  # a reader never sees half a page
+    return path
+
+
+def render(folder: Folder) -> str:
+    """The page as one string: the same folder gives the same bytes."""
+    numbers = Numbers(folder.rows)
+    drawn = {
+        "fall": figures.fall(numbers),
+        "eps": figures.against_eps(numbers),
+        "scores": histograms.histograms(folder, numbers),
+    }
+    scripts = {"plotly_js": get_plotlyjs(), "page_js": _asset("page.js")}
+    return _environment().get_template("page.html.j2").render(
+        **_facts(folder, numbers),
+        figures=drawn,
+        figures_json=Markup(embedded({name: _plain(f) for name, f in drawn.items() if f})),
+        page_css=Markup(_asset("page.css")),
+        policy=_policy(list(scripts.values())),
+        **{name: Markup(text) for name, text in scripts.items()},
+    )
+
+
+def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
+    manifest = folder.manifest or {}
+    return {
+        "headline": verdict.headline(folder.rows),
+        "sentences": verdict.sentences(folder.rows),
+        "unfinished": tables.unfinished(folder, numbers),
+        "overview": _overview(numbers),
+        "summaries": tables.summaries(numbers, manifest),
+        "attacked": bool(numbers.families),
+        "groups": gallery.groups(folder, numbers),
+        "example_files": len(folder.examples),
+        "findings": tables.findings(numbers),
+        "fixed": tables.fixed(numbers),
+        "table": tables.all_numbers(numbers),
+        "split": tables.part(manifest, "split"),
+        "data": tables.part(manifest, "data"),
+        "detectors": tables.part(manifest, "detectors"),
+        "cost": tables.part(manifest, "cost"),
+        "skipped": tables.many(manifest, "skipped"),
+        "version": manifest.get("rood", ""),
+        "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+        "limits": {"coin_toss": verdict.COIN_TOSS, "holds": verdict.HOLDS},
+    }
+
+
+def _overview(numbers: Numbers) -> str:
+    detectors = {d for model in numbers.models for d in numbers.detectors(model)}
+    datasets = {d for model in numbers.models for d in numbers.datasets(model)}
+    attacks = count(len(numbers.scenarios), "attack") if numbers.scenarios else "no attack"
+    return " · ".join(
+        [
+            count(len(numbers.models), "network"),
+            count(len(detectors), "detector"),
+            count(len(datasets), "outside dataset"),
+            attacks,
+        ]
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": shown, "number": number, "percent": percent, "score": _score}
+    environment.filters |= {"span": _span, "plain_value": _plain_value}
+    return environment
+
+
+def _asset(name: str) -> str:
+    return files("rood.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def _span(low: float | None, high: float | None) -> dict[str, float] | None:
+    """Where an interval lies on a line of 100; nothing where it is unknown."""
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    low, high = (100 * min(max(v, 0.0), 1.0) for v in (low, high))
+    return {"left": round(low, 1), "width": round(high - low, 1)}
+
+
+def _plain_value(value: object) -> str:
+    """A manifest value in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{shown(k)} = {_plain_value(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain_value, value))
+    return f"{value:.6g}" if isinstance(value, float) else shown(value, 300)
+
+
+def _plain(figure: Figure) -> dict[str, Any]:
+    return {"layout": figure.layout, "drawings": figure.drawings}
+
+
+def embedded(value: object) -> str:
+    """JSON that can stand inside a script element: no sign in it can end the element, NaN is null."""
+    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _policy(scripts: list[str]) -> str:
+    """A content policy that lets exactly our own scripts run and nothing be fetched."""
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,189 @@
+"""The tables of the page, as plain rows for the template."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rood.evaluation.results import Row
+from rood.report.flags import Flag, explain
+from rood.report.numbers import SIDES, Numbers, budget, highest, lowest
+from rood.report.read import Folder
+from rood.report.words import percent, shown
+
+SEVERITY = {"-": 0, "pass": 1, "warn": 2, "fail": 3}
+MOST_ROWS = 2500  # of the table of all numbers; the rest is in rows.jsonl
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One network against one kind of attacker: the worst over datasets, at the largest eps."""
+
+    model: str
+    budget: str  # "" where nothing was attacked
+    accuracy: float | None
+    several: bool  # more than one outside set, so each cell names its own
+    lines: list[tuple[str, list[Row | None]]]  # detector; clean, outside, inside, both
+
+
+def summaries(numbers: Numbers, manifest: Mapping[str, Any]) -> list[Summary]:
+    """A table for each network and norm, best detector first."""
+    return [
+        Summary(
+            model,
+            budget(numbers.largest(family)[0]).label() if family else "",
+            _accuracy(numbers, manifest, model),
+            len(numbers.datasets(model)) > 1,
+            _summary_lines(numbers, model, numbers.largest(family) if family else []),
+        )
+        for model in numbers.models
+        if numbers.detectors(model)
+        for family in (list(numbers.families) or [""])
+    ]
+
+
+def _summary_lines(
+    numbers: Numbers, model: str, scenarios: list[str]
+) -> list[tuple[str, list[Row | None]]]:
+    lines = []
+    for detector in numbers.detectors(model):
+        cells = [lowest(numbers.get("auroc", model, detector))]
+        cells += [lowest(numbers.get("auroc", model, detector, scenarios, (s,))) for s in SIDES]
+        lines.append((detector, cells))
+    worst = lambda cells: min((c.value for c in cells if c), default=-1.0)
+    return sorted(lines, key=lambda line: (-worst(line[1]), line[0]))
+
+
+def _accuracy(numbers: Numbers, manifest: Mapping[str, Any], model: str) -> float | None:
+    if row := numbers.accuracy(model):
+        return row.value
+    stated = part(part(manifest, "models"), model).get("accuracy")
+    return float(stated) if isinstance(stated, int | float) and math.isfinite(stated) else None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One network at its deployed thresholds."""
+
+    model: str
+    budget: str
+    lines: list[tuple[str, float | None, list[Row | None]]]  # detector, threshold, four shares
+
+
+def fixed(numbers: Numbers) -> list[Fixed]:
+    """Share of outside accepted and inside rejected, clean and attacked; the worst over datasets."""
+    tables = []
+    for model in numbers.models:
+        for family in list(numbers.families) or [""]:
+            attacks = numbers.largest(family) if family else []
+            lines = []
+            for detector in numbers.detectors(model):
+                cells = [
+                    highest(numbers.get(metric, model, detector, scenarios, sides))
+                    for metric, side in (("fpr95_in_fixed", "outside"), ("fpr95_out_fixed", "inside"))
+                    for scenarios, sides in ((("clean",), ("none",)), (attacks, (side, "both")))
+                ]
+                if any(cells):
+                    lines.append((detector, numbers.threshold(model, detector), cells))
+            if lines:
+                label = budget(attacks[0]).label() if attacks else ""
+                tables.append(Fixed(model, label, lines))
+    return tables
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of finding and everywhere it was made."""
+
+    flag: Flag
+    verdict: str  # the worst
+    checks: int
+    passed: int
+    places: list[str]  # where it was not passed, with the evidence
+
+
+def findings(numbers: Numbers) -> list[Finding]:
+    """Every flag of the audit, the most serious first."""
+    by_name: dict[str, list[Row]] = {}
+    for row in numbers.rows:
+        if row.metric.startswith("flag_"):
+            by_name.setdefault(row.metric, []).append(row)
+    found = []
+    for metric, rows in by_name.items():
+        verdict = max((row.verdict for row in rows), key=lambda v: SEVERITY.get(v, 0))
+        bad = [row for row in rows if SEVERITY.get(row.verdict, 0) > 1]
+        flag = explain(metric)
+        found.append(Finding(flag, verdict, len(rows), len(rows) - len(bad), _places(flag, bad)))
+    return sorted(found, key=lambda f: (-SEVERITY.get(f.verdict, 0), f.flag.title))
+
+
+def _places(flag: Flag, rows: list[Row]) -> list[str]:
+    worst: dict[tuple[str, str], Row] = {}
+    many: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row.model, row.detector)
+        rank = lambda r: (SEVERITY.get(r.verdict, 0), r.value if math.isfinite(r.value) else 0)
+        worst[key] = max(worst.get(key, row), row, key=rank)
+        many[key] = many.get(key, 0) + 1
+    said = []
+    for key, row in worst.items():
+        where = f"{shown(row.detector)} on {shown(row.model)}" if row.detector else shown(row.model)
+        evidence = percent(row.value) if flag.share else f"{row.value:.3g}"
+        times = f", {many[key]} times, worst" if many[key] > 1 else ""
+        said.append(f"{where}: {row.verdict}{times} {evidence}")
+    return said if len(said) <= 8 else [*said[:8], f"and {len(said) - 8} more: see all numbers"]
+
+
+def all_numbers(numbers: Numbers) -> dict[str, Any]:
+    """Every number: a line for each case, a column for each metric."""
+    metrics = list(dict.fromkeys(row.metric for row in numbers.rows))
+    metrics.sort(key=lambda name: (name.startswith("flag_"), name not in ("accuracy", "threshold")))
+    cases: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in numbers.rows:
+        case = (row.model, row.detector, row.dataset, row.scenario, row.side, str(row.seed))
+        cases.setdefault(case, {})[row.metric] = row
+    lines = [(case, [cells.get(name) for name in metrics]) for case, cells in cases.items()]
+    return {"metrics": metrics, "lines": lines[:MOST_ROWS], "left_out": max(0, len(lines) - MOST_ROWS)}
+
+
+def unfinished(folder: Folder, numbers: Numbers) -> str:
+    """One sentence on what an audit that has not ended still lacks; empty when nothing does."""
+    said = list(folder.problems)
+    manifest = folder.manifest or {}
+    if manifest.get("finished") is False:
+        said.append("the manifest says that the audit has not ended")
+    excused = " ".join(map(str, many(manifest, "skipped")))
+    cases = [(s, side) for s in numbers.scenarios for side in SIDES if _seen(numbers, s, side)]
+    wanted = [
+        (model, detector, dataset, scenario, side)
+        for model in numbers.models
+        for detector in numbers.detectors(model)
+        if detector not in excused
+        for dataset in numbers.datasets(model)
+        for scenario, side in [("clean", "none"), *cases]
+    ]
+    there = {(r.model, r.detector, r.dataset, r.scenario, r.side) for r in numbers.rows if r.metric == "auroc"}
+    if missing := sum(case not in there for case in wanted):
+        said.append(f"{missing} of {len(wanted)} AUROC values are missing")
+    untouched = [shown(m) for m in part(manifest, "models") if m not in numbers.models]
+    if untouched:
+        said.append(f"nothing is known yet about {', '.join(untouched)}")
+    return "; ".join(said)
+
+
+def _seen(numbers: Numbers, scenario: str, side: str) -> bool:
+    return any(
+        (row.metric, row.scenario, row.side) == ("auroc", scenario, side) for row in numbers.rows
+    )
+
+
+def part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A nested table of the manifest; empty where it is missing or something else."""
+    found = mapping.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def many(mapping: Mapping[str, Any], name: str) -> list[Any]:
+    """A list of the manifest; empty where it is missing or something else."""
+    found = mapping.get(name)
+    return list(found) if isinstance(found, list) else []

@@ -1,0 +1,74 @@
+"""Randomness without global state: every draw names what it is for, and every image has its own.
+
+`generator` serves everything that is drawn once (weights, shuffles). `Noise` serves attacks: a
+counter-based stream for each image, keyed by the image's own pixels, so that what an image gets
+depends neither on the batch it came in, nor on its place there, nor on the device.
+"""
+
+import hashlib
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rood.shapes import Images
+
+
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """A generator that depends on the seed and the purpose alone, not on what ran before."""
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+class Noise:
+    """Uniform and normal numbers for a batch of images, one independent stream an image."""
+
+    def __init__(self, x: Images, source: torch.Generator) -> None:
+        seed = torch.randint(2**62, (), generator=source, device=source.device).item()
+        self._keys = _mix(row_keys(x.detach()) + int(seed))
+        self._shape = x.shape[1:]
+        self._dtype = x.dtype
+        self._draws = 0
+
+    def uniform(self) -> Images:
+        """Numbers in [0, 1), of the images' shape."""
+        self._draws += 1
+        n = math.prod(self._shape)
+        stream = _mix(self._keys + torch.tensor(self._draws) * _ODD)  # (b,)
+        bits = _mix(stream[:, None] + torch.arange(1, n + 1, device=stream.device) * _ODD)  # (b, n)
+        u = ((bits >> 11) & _MASK53).double() * 2.0**-53  # >> keeps the sign; the mask drops it
+        return u.to(self._dtype).view(-1, *self._shape).clamp(max=1 - 2.0**-24)
+
+    def normal(self) -> Images:
+        """Standard normal numbers, by Box and Muller's method."""
+        radius = (-2 * (1 - self.uniform()).log()).sqrt()
+        return radius * (2 * math.pi * self.uniform()).cos()
+
+    def uniform_scalar(self) -> Float[Tensor, "b 1 1 1"]:
+        """One number in [0, 1) for each image."""
+        return self.uniform()[:, :1, :1, :1]
+
+    def select(self, index: Tensor) -> "Noise":
+        """The same streams for some of the images."""
+        part = object.__new__(Noise)
+        part.__dict__ = self.__dict__ | {"_keys": self._keys[index]}
+        return part
+
+
+_ODD = -7046029254386353131  # 2^64 / golden ratio, as a signed number
+_MASK53 = (1 << 53) - 1
+
+
+def _mix(h: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """A finalising hash of 64-bit integers (SplitMix64); overflow wraps, on purpose."""
+    h = (h ^ ((h >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    h = (h ^ ((h >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return h ^ ((h >> 31) & 0x1FFFFFFFF)
+
+
+def row_keys(rows: Float[Tensor, "b ..."]) -> Int[Tensor, " b"]:
+    """One 64-bit number a row, from its float32 contents alone."""
+    bits = rows.flatten(1).float().contiguous().view(torch.int32).long()  # (b, n)
+    place = _mix(torch.arange(1, bits.shape[1] + 1, device=rows.device) * _ODD)
+    return _mix(bits ^ place).sum(dim=1)

@@ -1,0 +1,17 @@
+"""The shapes that cross module borders, with one letter an axis.
+
+b batch · c h w image · k classes · d features · n fitted samples · o outliers
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Images: TypeAlias = Float[Tensor, "b c h w"]
+Scores: TypeAlias = Float[Tensor, " b"]
+Labels: TypeAlias = Int[Tensor, " b"]
+Logits: TypeAlias = Float[Tensor, "b k"]
+Features: TypeAlias = Float[Tensor, "b d"]
+Batches: TypeAlias = Iterable[tuple[Images, Labels]]

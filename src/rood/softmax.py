@@ -1,0 +1,49 @@
+"""Functions of the softmax p of logits z, in forms that never saturate."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from rood.shapes import Logits, Scores
+
+
+def margin(z: Logits, temperature: float = 1.0) -> Scores:
+    r"""m = lse_{j != y}(z_j) - z_y with y = argmax z, so that max p = 1 / (1 + e^m).
+
+    With a temperature T: T (m(z / T) - log(k - 1)) + log(k - 1), which ranks like m(z / T) but stays
+    in the units of a logit, where m(z / T) itself would live in a sliver around log(k - 1).
+    """
+    top, y = z.max(dim=1)
+    rest = _others(z, y) / temperature
+    offset = math.log(z.shape[1] - 1)
+    return temperature * (rest.logsumexp(dim=1) - offset) - top + offset
+
+
+def log_entropy(z: Logits) -> Scores:
+    r"""log H(p), H = sum_j p_j a_j with a_j = -log p_j: lse_j(log p_j + log a_j).
+
+    For the top class a = log(1 + e^m) is tiny and computed from the margin m; log a tends to m.
+    """
+    log_p = z.log_softmax(dim=1)
+    y = z.argmax(dim=1, keepdim=True)
+    m = margin(z)
+    safe = m.clamp_min(-20)  # below, softplus(m) = e^m to double precision's last digits
+    log_a_top = torch.where(m > -20, softplus(safe).log(), m)
+    log_a = torch.zeros_like(z).scatter(1, y, log_a_top[:, None])
+    others = torch.ones_like(z, dtype=torch.bool).scatter(1, y, False)
+    log_a = torch.where(others, (-log_p).where(others, torch.ones_like(z)).log(), log_a)
+    return (log_p + log_a).logsumexp(dim=1)
+
+
+def uniform_cross_entropy(z: Logits) -> Scores:
+    r"""-(1/k) sum_j log p_j = lse(z) - mean(z): how far p is from uniform; log k where it is."""
+    return z.logsumexp(dim=1) - z.mean(dim=1)
+
+
+def _others(z: Logits, y: Tensor) -> Tensor:
+    """The logits without that of class y, (b, k - 1)."""
+    b, k = z.shape
+    keep = torch.ones_like(z, dtype=torch.bool).scatter(1, y[:, None], False)
+    return z[keep].view(b, k - 1)

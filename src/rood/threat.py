@@ -1,0 +1,122 @@
+"""Where an attack may go: a norm ball around x, cut with the pixel box [0, 1]."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rood.errors import InputError
+from rood.registry import unknown
+from rood.seeds import Noise
+from rood.shapes import Images, Scores
+
+TOLERANCE = 1e-6  # of a float32 pixel after x + delta; far below 1/255
+
+
+def _norm(v: Images) -> Float[Tensor, "b 1 1 1"]:
+    return v.flatten(1).norm(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Threat(ABC):
+    """A perturbation budget. The geometry lives here, so that each attack is written once."""
+
+    eps: float  # in pixel units
+
+    norm: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.eps) and self.eps >= 0):
+            raise InputError(f"expected eps >= 0 in pixel units, got {self.eps}")
+
+    def __str__(self) -> str:
+        """As written in files and on the command line: "linf:8/255"."""
+        levels = self.eps * 255
+        whole = round(levels)
+        exact = whole > 0 and abs(levels - whole) < 1e-9
+        return f"{self.norm}:{f'{whole}/255' if exact else f'{self.eps:g}'}"
+
+    @abstractmethod
+    def shrink(self, delta: Images) -> Images:
+        """The nearest perturbation within the norm ball."""
+
+    @abstractmethod
+    def ascent(self, grad: Images) -> Images:
+        """The steepest direction of unit norm: argmax of <grad, v> over |v| <= 1."""
+
+    @abstractmethod
+    def sample(self, noise: Noise) -> Images:
+        """A perturbation drawn evenly from the ball, for each image of `noise`."""
+
+    @abstractmethod
+    def size(self, delta: Images) -> Scores:
+        """The norm of each perturbation."""
+
+    def project(self, x_adv: Images, x: Images) -> Images:
+        """The nearest allowed image to `x_adv` (for L2: allowed, and nearly the nearest)."""
+        return (x + self.shrink(x_adv - x)).clamp(0, 1)
+
+    def contains(self, x_adv: Images, x: Images) -> Bool[Tensor, " b"]:
+        """Whether each image lies in the ball around its x and in the pixel box."""
+        in_box = ((x_adv >= 0) & (x_adv <= 1)).flatten(1).all(dim=1)
+        return in_box & (self.size(x_adv - x) <= self.eps * (1 + TOLERANCE) + TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Linf(Threat):
+    """Every pixel may change by eps."""
+
+    norm: ClassVar[str] = "linf"
+
+    def shrink(self, delta: Images) -> Images:
+        return delta.clamp(-self.eps, self.eps)
+
+    def ascent(self, grad: Images) -> Images:
+        return grad.sign()
+
+    def sample(self, noise: Noise) -> Images:
+        return self.eps * (2 * noise.uniform() - 1)
+
+    def size(self, delta: Images) -> Scores:
+        return delta.abs().flatten(1).amax(dim=1)
+
+
+@dataclass(frozen=True)
+class L2(Threat):
+    """The whole image may move by eps in Euclidean length."""
+
+    norm: ClassVar[str] = "l2"
+
+    def shrink(self, delta: Images) -> Images:
+        return delta * (self.eps / _norm(delta)).clamp(max=1)
+
+    def ascent(self, grad: Images) -> Images:
+        return grad / _norm(grad)
+
+    def sample(self, noise: Noise) -> Images:
+        v = noise.normal()
+        radius = noise.uniform_scalar() ** (1 / v[0].numel())  # even in the ball, not on its shell
+        return self.eps * radius * v / _norm(v)
+
+    def size(self, delta: Images) -> Scores:
+        return delta.flatten(1).norm(dim=1)
+
+
+NORMS: dict[str, type[Threat]] = {t.norm: t for t in (Linf, L2)}
+
+
+def parse(text: str) -> Threat:
+    """Linf(8/255) from "linf:8/255"; a bare "8/255" means L-infinity."""
+    norm, colon, eps = text.strip().rpartition(":")
+    norm = norm.lower() if colon else "linf"
+    if norm not in NORMS:
+        raise unknown("norm", norm, NORMS)
+    over, slash, under = eps.partition("/")
+    try:
+        value = float(over) / float(under) if slash else float(over)
+    except (ValueError, ZeroDivisionError) as e:
+        raise InputError(f'expected a threat such as "linf:8/255" or "l2:0.5", got {text!r}') from e
+    return NORMS[norm](value)
