@@ -260,7 +260,7 @@ def test_a_threshold_needs_enough_scores():
     assert str(error.value) == message
     with pytest.raises(InputError, match="at least 20"):
         metrics.threshold_at_tpr(range(19))
-    with pytest.raises(InputError, match="at least 100 .* for a 99 % threshold, got 99"):
+    with pytest.raises(InputError, match=r"at least 100 .* for a 99 % threshold, got 99"):
         metrics.threshold_at_tpr(range(99), tpr=0.99)
 
 
@@ -351,31 +351,32 @@ def test_the_interval_of_auroc_covers_the_truth_as_often_as_it_says(n, m, shift)
     assert 0.92 <= covered / repetitions <= 0.98
 
 
-def test_bootstrap_intervals_cover_the_truth_as_often_as_they_say():
-    far = normal(10**6, 1.0, seed=1)
-    truth = {k: f(inside=normal(10**6), outside=far) for k, f in metrics.METRICS.items()}
-    rng, covered, repetitions = np.random.default_rng(0), dict.fromkeys(truth, 0), 150
+def test_bootstrap_intervals_cover_the_truth_about_as_often_as_they_say():
+    far = {"inside": normal(200_000), "outside": normal(200_000, 1.0, seed=1)}
+    truth = {name: metric(**far) for name, metric in metrics.METRICS.items()}
+    rng, covered, repetitions = np.random.default_rng(0), dict.fromkeys(truth, 0), 300
     for _ in range(repetitions):
         got = metrics.summary(rng.normal(size=150), rng.normal(1, 1, 150), resamples=200)
         for name, value in truth.items():
             covered[name] += got[name].low <= value <= got[name].high
-    assert all(count / repetitions > 0.87 for count in covered.values()), covered
+    # the best threshold of a resample flatters it, so that the detection error is covered less
+    assert covered.pop("detection_error") / repetitions > 0.82
+    assert min(covered.values()) / repetitions > 0.89, covered
 
 
-def slow_bootstrap(inside, outside, metric, resamples):
-    rng, values = np.random.default_rng(5), []
-    for _ in range(resamples):
-        again = rng.choice(inside, len(inside)), rng.choice(outside, len(outside))
-        values.append(metric(*(side.tolist() for side in again)))
-    return np.quantile(values, [0.025, 0.975])
-
-
-@pytest.mark.parametrize("name", ["aupr_in", "aupr_out", "fpr95_in", "fpr95_out"])
-def test_the_bootstrap_agrees_with_a_slow_one(name):
-    inside, outside = normal(60).round(1), normal(80, 1.0, seed=1).round(1)
-    want = slow_bootstrap(inside, outside, SLOW[name], 400)
-    got = metrics.summary(inside, outside, resamples=4000)[name]
-    assert got[1:] == pytest.approx(want, abs=0.06 if "fpr" in name else 0.02)
+def test_the_bootstrap_equals_the_double_loops_on_each_resample_written_out():
+    inside, outside = normal(40).round(1), normal(60, 1.0, seed=1).round(1)
+    got = metrics.summary(inside, outside, resamples=30)
+    names, values = [name for name in SLOW if name != "auroc"], []
+    for chunk in metrics._drawn(40, 60, 30, 0):
+        for below_in, below_out in zip(*chunk, strict=True):
+            low = np.repeat(np.sort(inside), np.diff(below_in).astype(int)).tolist()
+            high = np.repeat(np.sort(outside), np.diff(below_out).astype(int)).tolist()
+            values.append([SLOW[name](low, high) for name in names])
+    for name, resampled in zip(names, np.transpose(values), strict=True):
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        assert got[name].low == pytest.approx(min(low, got[name].value), abs=1e-12)
+        assert got[name].high == pytest.approx(max(high, got[name].value), abs=1e-12)
 
 
 def test_each_resample_draws_as_many_scores_as_there_are():

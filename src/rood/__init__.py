@@ -6,7 +6,7 @@ Importing this is light: torch is loaded when a name is first used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from rood.version import __version__
 
 if TYPE_CHECKING:
     from rood.evaluation.audit import audit as audit

@@ -48,13 +48,17 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is dict and isinstance(value, dict):
         return {k: _convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
     allowed = args if origin in (typing.Union, types.UnionType) else (hint,)
+    if object in allowed:
+        return value
     if float in allowed and type(value) is int:
         return float(value)
     if Path in allowed and isinstance(value, str):
         return Path(value)
     if origin is typing.Literal:
         if value not in args:
-            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}")
+            raise ConfigError(
+                f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}"
+            )
         return value
     if not any(type(value) is (typing.get_origin(a) or a) for a in allowed):
         name = getattr(hint, "__name__", str(hint))

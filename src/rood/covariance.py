@@ -27,9 +27,7 @@ def whitener(
     return torch.linalg.solve_triangular(lower, eye, upper=False), torch.full_like(scale, r)
 
 
-def squared_distances(
-    a: Float[Tensor, "b d"], means: Float[Tensor, "k d"]
-) -> Float[Tensor, "b k"]:
+def squared_distances(a: Float[Tensor, "b d"], means: Float[Tensor, "k d"]) -> Float[Tensor, "b k"]:
     """|a - m|^2 for every pair, as one matrix product; float64 leaves digits enough for that."""
     centre = means.mean(dim=0)
     a, m = a - centre, means - centre

@@ -1,4 +1,4 @@
-"""Every error rood raises on purpose. The command line prints one of these as one line and exits with 1.
+"""Every error rood raises on purpose. The command prints such an error as one line, exit code 1.
 
 RoodError
  ├── NotFittedError    score() before fit()

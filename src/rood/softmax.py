@@ -12,8 +12,8 @@ from rood.shapes import Logits, Scores
 def margin(z: Logits, temperature: float = 1.0) -> Scores:
     r"""m = lse_{j != y}(z_j) - z_y with y = argmax z, so that max p = 1 / (1 + e^m).
 
-    With a temperature T: T (m(z / T) - log(k - 1)) + log(k - 1), which ranks like m(z / T) but stays
-    in the units of a logit, where m(z / T) itself would live in a sliver around log(k - 1).
+    With a temperature T: T (m(z / T) - log(k - 1)) + log(k - 1), which ranks like m(z / T) but
+    stays in the units of a logit, where m(z / T) itself lives in a sliver around log(k - 1).
     """
     top, y = z.max(dim=1)
     rest = _others(z, y) / temperature

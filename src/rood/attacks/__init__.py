@@ -1,4 +1,4 @@
-"""Attacks, one a file; `registry` finds them by file name, `from rood.attacks import PGD` by class."""
+"""Attacks, one a file; `registry` finds them by file name, `rood.attacks.PGD` by class."""
 
 from rood.attacks.base import Attack, Goal
 from rood.registry import Registry

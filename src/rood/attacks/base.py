@@ -1,8 +1,8 @@
 """The contract every attack keeps.
 
-An attack raises a number for each image, `goal(x) -> (b,)`, without leaving a threat model. It knows
-nothing of detectors, labels or norms: *what* to raise is a goal (`rood.goals`), *where* it may go is a
-`Threat`, and *how* to climb is the attack.
+An attack raises a number for each image, `goal(x) -> (b,)`, without leaving a threat model. It
+knows nothing of detectors, labels or norms: *what* to raise is a goal (`rood.goals`), *where* it
+may go is a `Threat`, and *how* to climb is the attack.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ AnyGoal = Goal | Callable[[Images], Scores]  # a plain function is a goal too
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
-    """Hyper-parameters are fields; nothing else is stored, so that one instance serves all calls."""
+    """Hyper-parameters are fields; nothing else is stored, so one instance serves all calls."""
 
     # False only in the inner loop of training: what `climb` found is taken without the two forward
     # passes that compare it with the start

@@ -91,8 +91,6 @@ def _picture(image: Image.Image, channels: int | None, shown: str) -> Picture:
         plain, transparent = _over_white(_upright(image), shown)
     if channels is None:
         channels = 1 if grey else 3
-    # CMYK and the like know no direct way to grey that agrees with the way through RGB
-    plain = plain if plain.mode == "L" else plain.convert("RGB")
     pixels = np.asarray(plain.convert("L" if channels == 1 else "RGB"))
     return Picture(np.atleast_3d(pixels), grey, transparent, animated)
 
@@ -141,7 +139,8 @@ def _length(file: Path | bytes) -> int:
 
 
 def _too_large(shown: str) -> DataError:
-    return DataError(f"{shown} claims more than {MAX_PIXELS:,} pixels and is refused unread")
+    limit = min(MAX_PIXELS, Image.MAX_IMAGE_PIXELS or MAX_PIXELS)
+    return DataError(f"{shown} claims more than {limit:,} pixels and is refused unread")
 
 
 def _one_line(error: Exception) -> str:

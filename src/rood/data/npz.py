@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import torch
@@ -41,8 +41,10 @@ class Npz(Source):
             what = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"expected an .npz file, but {str(path)!r} {what}")
         try:
-            with _opened(path) as archive:
+            with path.open("rb") as file, _opened(file, repr(str(path))) as archive:
                 images = _read(_Archive(path, archive))
+        except OSError as error:
+            raise DataError(f"{str(path)!r} cannot be read: {error.strerror}") from error
         except InputError as error:  # the set's own checks, on what came out of this file
             raise DataError(f"{str(path)!r} cannot be used: {error}") from error
         return images.thin(limit).to_shape(shape)
@@ -75,13 +77,13 @@ class _Archive:
         return DataError(f"array {name!r} in {self.shown} cannot be read: the file is damaged")
 
 
-def _opened(path: Path) -> NpzFile:
+def _opened(file: BinaryIO, shown: str) -> NpzFile:
     try:
-        archive = np.load(path, allow_pickle=False)
+        archive = np.load(file, allow_pickle=False)
     except Exception as error:  # as above; a file that is no archive ends here as well
-        raise DataError(f"{str(path)!r} is damaged or no .npz file") from error
+        raise DataError(f"{shown} is damaged or no .npz file") from error
     if not isinstance(archive, NpzFile):
-        raise DataError(f"{str(path)!r} is a single array: save it with numpy.savez(images=...)")
+        raise DataError(f"{shown} is a single array: save it with numpy.savez(images=...)")
     return archive
 
 

@@ -6,7 +6,7 @@ import torch
 
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.errors import InputError
-from rood.models.model import Model
+from rood.models.model import Model, Outputs
 from rood.shapes import Batches, Images, Scores
 
 
@@ -17,7 +17,8 @@ def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     for part in {id(m): m for d in detectors for m in d.modules()}.values():
         if isinstance(part, OutputDetector) and part.fitted_names:
             learners.setdefault(part.model, []).append(part)
-    with torch.no_grad():
+    # what is learnt under the caller's inference_mode could never be differentiated through
+    with torch.inference_mode(False), torch.no_grad():
         if learners:
             _fit_outputs(learners, batches)
         for d in detectors:
@@ -32,7 +33,6 @@ def _fit_outputs(learners: dict[Model, list[OutputDetector]], batches: Batches) 
     for part in (p for parts in learners.values() for p in parts):
         for name in part.fitted_names:
             setattr(part, name, None)
-        part.start()
     seen = 0
     for x, y in batches:
         if len(x) != len(y):
@@ -41,6 +41,8 @@ def _fit_outputs(learners: dict[Model, list[OutputDetector]], batches: Batches) 
             check_images(x, model)
             out = model(x)
             for part in parts:
+                if seen == 0:
+                    part.start()  # not before: the first images tell the model which its head is
                 part.see(out, y)
         seen += len(x)
     if seen == 0:
@@ -51,16 +53,15 @@ def _fit_outputs(learners: dict[Model, list[OutputDetector]], batches: Batches) 
 
 def score_all(detectors: Mapping[str, Detector], x: Images) -> dict[str, Scores]:
     """The score of every detector on x; all that are formulas of the outputs share a pass."""
-    outputs = {}
-    scores = {}
+    outputs: dict[Model, Outputs] = {}
+    scores: dict[str, Scores] = {}
     for name, d in detectors.items():
         d.check_fitted()
-        if d.model not in outputs:
-            check_images(x, d.model)
-            outputs[d.model] = None
-        if isinstance(d, OutputDetector):
-            outputs[d.model] = outputs[d.model] or d.model(x)
-            scores[name] = d.score_outputs(outputs[d.model]).to(x.dtype)
-        else:
+        check_images(x, d.model)
+        if not isinstance(d, OutputDetector):
             scores[name] = d.score_images(x)
+            continue
+        if d.model not in outputs:
+            outputs[d.model] = d.model(x)
+        scores[name] = d.score_outputs(outputs[d.model]).to(x.dtype)
     return scores

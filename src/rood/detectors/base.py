@@ -7,14 +7,14 @@ A detector maps images in [0, 1] to one score each; **higher means more OOD**.
     judge     score_images     score_outputs
 
 Almost every detector is an `OutputDetector` and fills in the right-hand column: its score is a
-formula of logits and features, so that many share one forward pass (`_together.py`). Only those that
-need the pixels themselves (ODIN, PRO) fill in the left. What a detector learns it declares as
+formula of logits and features, so that many share one forward pass (`_together.py`). Only those
+that need the pixels themselves (ODIN, PRO) fill in the left. What a detector learns it declares as
 annotations ending in "_"; buffers, the not-fitted error, saving and loading follow from those.
 """
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, TypeVar, final
 
 import torch
@@ -72,7 +72,7 @@ class Detector(nn.Module, ABC):
         """Set every `name_` that only the pixels can teach. Most detectors leave this alone."""
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """Other functions of the images that an attacker may climb where the score itself is hard."""
+        """Other functions of the images to climb where the score itself is hard to."""
         return ()
 
     def cost(self) -> tuple[int, int]:
@@ -90,17 +90,13 @@ class Detector(nn.Module, ABC):
     @final
     def fitted_state(self) -> dict[str, Tensor]:
         """What fit() learnt, without the model's weights; parts of it have a dotted name."""
-        return {
-            f"{prefix}.{name}".lstrip("."): getattr(part, name)
-            for prefix, part in self.named_modules()
-            if isinstance(part, Detector)
-            for name in part.fitted_names
-        }
+        self.check_fitted()
+        return {name: value for name, value in self._declared() if value is not None}
 
     @final
     def load_fitted(self: D, state: dict[str, Tensor]) -> D:
         """Take over what `fitted_state` gave."""
-        if wrong := set(state) ^ set(self.fitted_state()):
+        if wrong := set(state) ^ {name for name, _ in self._declared()}:
             raise InputError(f"expected the fitted state of {type(self).__name__}, {wrong} differ")
         for key, value in state.items():
             part, _, name = key.rpartition(".")
@@ -110,10 +106,16 @@ class Detector(nn.Module, ABC):
     @final
     def check_fitted(self) -> None:
         """Refuse to go on before fit()."""
-        if missing := [name for name, value in self.fitted_state().items() if value is None]:
+        if missing := [name for name, value in self._declared() if value is None]:
             raise NotFittedError(
                 f"{type(self).__name__} has no {', '.join(missing)} yet: call fit() first"
             )
+
+    def _declared(self) -> Iterator[tuple[str, Tensor | None]]:
+        for prefix, part in self.named_modules():
+            if isinstance(part, Detector):
+                for name in part.fitted_names:
+                    yield f"{prefix}.{name}".lstrip("."), getattr(part, name)
 
 
 class OutputDetector(Detector):

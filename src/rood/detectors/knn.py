@@ -62,7 +62,7 @@ class KNN(OutputDetector):
 
     @torch.no_grad()
     def _nearest(self, u: Features) -> Int[Tensor, "b k"]:
-        """The k nearest bank rows, nearest first. To select, inner products of unit rows will do."""
+        """The k nearest bank rows, nearest first. To select, inner products will do."""
         best = u.new_empty(len(u), 0)
         rows = torch.empty(len(u), 0, dtype=torch.long, device=u.device)
         for at, part in zip(range(0, len(self.bank_), CHUNK), self.bank_.split(CHUNK), strict=True):

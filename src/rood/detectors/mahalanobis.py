@@ -15,10 +15,10 @@ from rood.streaming import Moments
 class Mahalanobis(OutputDetector):
     r"""s(x) = min_k (f - mu_k)' Sigma^-1 (f - mu_k), with f the features.
 
-    mu_k are class means, Sigma the covariance within classes. Lee et al., *A Simple Unified Framework
-    for Detecting Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888;
-    last layer only, no input preprocessing. `pooling="class_average"` weighs classes alike, each
-    with its unbiased covariance, as Fort 2022 (arXiv:2201.07012) does in code.
+    mu_k are class means, Sigma the covariance within classes. Lee et al., *A Simple Unified
+    Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks*, NeurIPS 2018,
+    arXiv:1807.03888; last layer only, no input preprocessing. `pooling="class_average"` weighs
+    classes alike, each with its unbiased covariance, as Fort 2022 (arXiv:2201.07012) in code.
     """
 
     gradient = "almost_everywhere"

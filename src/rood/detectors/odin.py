@@ -13,9 +13,10 @@ from rood.softmax import margin
 class ODIN(Detector):
     r"""s(x) = m(z(x') / T), x' = x + eta sign(grad_x log max softmax(z(x) / T)), m as in `MSP`.
 
-    Liang et al., *Enhancing The Reliability of Out-of-distribution Image Detection in Neural Networks*,
-    ICLR 2018, arXiv:1706.02690. eta is in pixel units; x' is not clipped to [0, 1]; sign(0) = 0. The
-    sign's derivative is zero, so the gradient passes the step as a constant: exact almost everywhere.
+    Liang et al., *Enhancing The Reliability of Out-of-distribution Image Detection in Neural
+    Networks*, ICLR 2018, arXiv:1706.02690. eta is in pixel units; x' is not clipped to [0, 1];
+    sign(0) = 0. The sign is flat, so the step is a constant to the gradient: exact almost
+    everywhere.
     """
 
     gradient = "almost_everywhere"
@@ -38,7 +39,10 @@ class ODIN(Detector):
         """The sign smoothed to tanh, whose flips a gradient can foresee."""
 
         def smooth(x: Images) -> Scores:
-            (g,) = torch.autograd.grad(self._margin(x).sum(), x, create_graph=True)
+            if not (torch.is_grad_enabled() and x.requires_grad):
+                _, g = score_and_gradient(self._margin, x)
+            else:
+                (g,) = torch.autograd.grad(self._margin(x).sum(), x, create_graph=True)
             scale = g.detach().abs().flatten(1).mean(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
             return self._margin(x - self.eta * torch.tanh(g / scale))
 

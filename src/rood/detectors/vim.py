@@ -15,9 +15,9 @@ class ViM(OutputDetector):
     r"""s(x) = alpha ||R' (f - o)||_2 - lse(z).
 
     o = -W^+ b moves the head's bias into the origin; R spans all but the `dimension` directions in
-    which training features extend most from o; alpha = mean max z / mean ||R' (f - o)||. Wang et al.,
-    *ViM: Out-Of-Distribution with Virtual-logit Matching*, CVPR 2022, arXiv:2203.10807. alpha's two
-    means are over at most `sample` training images, so that memory does not grow with their number.
+    which training features extend most from o; alpha = mean max z / mean ||R' (f - o)||. Wang et
+    al., *ViM: Out-Of-Distribution with Virtual-logit Matching*, CVPR 2022, arXiv:2203.10807. The
+    two means are over at most `sample` training images: memory does not grow with their number.
     """
 
     origin_: Float[Tensor, " d"]

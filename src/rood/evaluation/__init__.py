@@ -1,1 +1,1 @@
-"""Audits: which detector, on which images, attacked how, with what result and how far to be believed."""
+"""Audits: which detector, on which images, attacked how, with what result, to be believed?"""

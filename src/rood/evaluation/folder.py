@@ -1,4 +1,4 @@
-"""A results folder that survives: whole files or none, one writer, and the same settings or an error."""
+"""A results folder that survives: whole files or none, one writer, the same settings."""
 
 import fcntl
 import hashlib
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -53,38 +52,24 @@ class Folder:
         text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
         self._write(self._file(key), save(arrays, metadata=text))
 
-    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]] | None:
-        """What `write` wrote, or None where it has not been written yet."""
-        path = self._file(key)
-        if not path.exists():
-            return None
-        try:
-            with safe_open(path, framework="numpy") as file:
-                arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-                return arrays, file.metadata() or {}
-        except (SafetensorError, OSError) as e:
-            raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
+    def has(self, key: tuple[str, ...]) -> bool:
+        """Whether `write` has written this."""
+        return self._file(key).exists()
 
-    def append_rows(self, already: int, rows: Iterable[Row]) -> int:
-        """Put rows after the first `already` of rows.jsonl; the count after them.
+    def facts(self, name: str) -> Iterator[Any]:
+        """One fact of every file of scores that has it."""
+        for path in sorted(self.path.glob("scores/**/*.safetensors")):
+            text = _read(path)[1].get(name)
+            if text is not None:
+                yield json.loads(text)
 
-        After a kill the same rows come again: those that are on disk byte for byte stay, the first
-        that differs and all behind it give way.
-        """
-        path = self.path / "rows.jsonl"
-        with _said_plainly(path):
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            for row in rows:
-                line = row.line().encode()
-                if already < len(lines) and lines[already] != line:
-                    os.truncate(path, sum(map(len, lines[:already])))
-                    lines = lines[:already]
-                if already >= len(lines):
-                    with path.open("ab") as file:
-                        file.write(line)
-                    lines.append(line)
-                already += 1
-        return already
+    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]]:
+        """What `write` wrote."""
+        return _read(self._file(key))
+
+    def row_log(self) -> "RowLog":
+        """The rows of this folder, from the first."""
+        return RowLog(self.path / "rows.jsonl")
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         path = self.path / "manifest.json"
@@ -112,6 +97,43 @@ class Folder:
             part = path.with_name(path.name + ".part")
             part.write_bytes(content)
             os.replace(part, path)  # whole or not at all
+
+
+def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            return arrays, file.metadata() or {}
+    except (SafetensorError, OSError) as e:
+        raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
+
+
+class RowLog:
+    """rows.jsonl, written from the first row on, whatever is there already.
+
+    After a kill the same rows come again: those that are on disk byte for byte stay; the first that
+    differs, such as one cut off in the middle, gives way with all behind it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _said_plainly(path):
+            self._kept = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        self._rows = 0
+        self._bytes = 0
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Put rows on disk, in order."""
+        with _said_plainly(self._path), self._path.open("ab") as file:
+            for row in rows:
+                line = row.line().encode()
+                if self._rows < len(self._kept) and self._kept[self._rows] != line:
+                    file.truncate(self._bytes)
+                    self._kept = self._kept[: self._rows]
+                if self._rows >= len(self._kept):
+                    file.write(line)
+                self._rows += 1
+                self._bytes += len(line)
 
 
 @contextmanager

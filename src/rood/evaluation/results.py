@@ -1,4 +1,4 @@
-"""What an audit leaves behind: a folder of rows, scores and examples. No torch is needed to read it.
+"""What an audit leaves behind: a folder of rows, scores and examples, readable without torch.
 
 rows.jsonl              one number a row
 scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked
@@ -44,3 +44,19 @@ def read_rows(folder: Path) -> Iterator[Row]:
         for line in file:
             if line.endswith("\n"):  # a last line without its end was cut off by a kill
                 yield Row(**json.loads(line))
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder, as rows to look things up in."""
+
+    folder: Path
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(read_rows(self.folder))
+
+    def find(self, **fields: object) -> tuple[Row, ...]:
+        """The rows whose fields are as given: find(detector="msp", side="both", metric="auroc")."""
+        wanted = fields.items()
+        return tuple(r for r in self.rows if all(getattr(r, k) == v for k, v in wanted))

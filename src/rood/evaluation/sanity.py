@@ -1,7 +1,8 @@
-"""May an attacked number be believed? Findings about the evaluation itself, each a row of its own."""
+"""May an attacked number be believed? Findings about the evaluation, each a row of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,8 @@ def left_the_threat_model(left: NDArray[np.uint8]) -> Finding:
 
 
 def rises_with_eps(aurocs: Sequence[float]) -> Finding:
-    """The largest rise of AUROC from one budget to the next: more room can never hurt an attacker."""
-    rise = max((b - a for a, b in zip(aurocs, aurocs[1:], strict=False)), default=0.0)
+    """The largest rise of AUROC from one budget to the next: more room cannot hurt an attacker."""
+    rise = max((b - a for a, b in pairwise(aurocs)), default=0.0)
     return _graded("rises_with_eps", max(0.0, rise), warn=0.01, fail=0.05)
 
 

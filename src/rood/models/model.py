@@ -79,13 +79,14 @@ class Model(nn.Module):
     def _confirm(self, normal: Images) -> None:
         """On the first images: is the head the layer that makes the logits, and are they logits?"""
         linear = {n: m for n, m in self.net.named_modules() if isinstance(m, nn.Linear)}
-        training = self.net.training
+        modes = [(m, m.training) for m in self.net.modules()]
         self.net.eval()  # batch-norm statistics must not move
         try:
             with watching(list(linear.values())) as seen:
                 logits = logits_of(self.net(normal))
         finally:
-            self.net.train(training)
+            for module, mode in modes:
+                module.training = mode
         if len(logits) == 0:
             return
         check_logits(logits)

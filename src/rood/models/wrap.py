@@ -43,8 +43,8 @@ def _check_weights(net: nn.Module) -> None:
     for name, p in net.named_parameters():
         if p.dtype not in (torch.float32, torch.float64):
             raise CapabilityError(
-                f"expected float32 or float64 weights, got {str(p.dtype).removeprefix('torch.')} in "
-                f"{name!r}: call .float() first, gradients of scores die in half precision"
+                f"expected float32 or float64 weights, got {p.dtype} in {name!r}: "
+                "call .float() first, gradients of scores die in half precision"
             )
         if not p.isfinite().all():
             raise CheckpointError(f"expected finite weights, got NaN or infinity in {name!r}")

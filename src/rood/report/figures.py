@@ -1,6 +1,6 @@
 """The figures of AUROC: clean against attacked, and against eps.
 
-Colours are written as CSS variables; the page puts in their values, so that dark mode changes them too.
+Colours are written as CSS variables; the page puts in their values, in dark mode other ones.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ GRID = {
     "zeroline": False,
     "tickcolor": "var(--rule)",
     "fixedrange": True,
+    "automargin": True,
 }
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
@@ -82,10 +83,10 @@ def trace(**settings: Any) -> dict[str, Any]:
 def coin_toss(axis: str) -> dict[str, Any]:
     """The line at AUROC 0.5."""
     other = "y" if axis == "x" else "x"
-    line = {"color": "var(--soft)", "width": 1, "dash": "dot"}
+    line = {"color": "var(--ink)", "width": 1.2, "dash": "dot"}
     where = {f"{axis}0": 0.5, f"{axis}1": 0.5, f"{other}0": 0, f"{other}1": 1}
     refs = {f"{axis}ref": axis, f"{other}ref": "paper"}
-    return {"type": "line", "line": line, "layer": "below", **where, **refs}
+    return {"type": "line", "line": line, "layer": "between", **where, **refs}
 
 
 def fall(numbers: Numbers) -> Figure | None:
@@ -127,10 +128,11 @@ def _fall_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dr
     order = sorted(range(len(points)), key=lambda i: min(points[i].values()))
     points, names = [points[i] for i in order], [names[i] for i in order]
     ticks = {"tickvals": list(range(len(names))), "ticktext": [plot_text(name) for name in names]}
-    yaxis = {**GRID, **ticks, "automargin": True, "range": [-0.6, len(names) - 0.4], "showgrid": False}
+    yaxis = {**GRID, **ticks, "range": [-0.6, len(names) - 0.4], "showgrid": False}
     data = [_bars(points), *(_dots(points, names, where) for where in _MARKS)]
     summary = f"On {shown(model)} against {shown(dataset)}: " + "; ".join(
-        f"{shown(name)} {_said(values)}" for name, values in reversed(list(zip(names, points, strict=True)))
+        f"{shown(name)} {_said(values)}"
+        for name, values in reversed(list(zip(names, points, strict=True)))
     )
     return {
         "data": [t for t in data if t["x"]],
@@ -139,11 +141,12 @@ def _fall_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dr
     }
 
 
+# label, symbol, colour, and a shift that keeps equal values from hiding one another
 _MARKS = {
-    "clean": ("clean", "circle", "var(--clean)"),
-    "outside": ("outside attacked", "triangle-left", "var(--outside)"),
-    "inside": ("inside attacked", "triangle-right", "var(--inside)"),
-    "both": ("both attacked", "diamond", "var(--both)"),
+    "clean": ("clean", "circle", "var(--clean)", 0.0),
+    "outside": ("outside attacked", "triangle-down", "var(--outside)", 0.18),
+    "inside": ("inside attacked", "triangle-up", "var(--inside)", -0.18),
+    "both": ("both attacked", "diamond", "var(--both)", 0.0),
 }
 
 
@@ -158,12 +161,17 @@ def _bars(points: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def _dots(points: list[dict[str, float]], names: list[str], where: str) -> dict[str, Any]:
-    label, symbol, colour = _MARKS[where]
+    label, symbol, colour, shift = _MARKS[where]
     at = [i for i, values in enumerate(points) if where in values]
-    marker = {"symbol": symbol, "color": colour, "size": 11, "line": {"color": "var(--paper)", "width": 1}}
+    marker = {
+        "symbol": symbol,
+        "color": colour,
+        "size": 11,
+        "line": {"color": "var(--paper)", "width": 1},
+    }
     return trace(
         x=[round(points[i][where], 4) for i in at],
-        y=at,
+        y=[i + shift for i in at],
         text=[plot_text(names[i], 60) for i in at],
         name=label,
         mode="markers",
@@ -197,7 +205,9 @@ def against_eps(numbers: Numbers) -> Figure | None:
         legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "xanchor": "left"},
     )
     labels = tuple({"linf": "L∞", "l2": "L2"}.get(f, shown(f)) for f in families)
-    return Figure("eps", _choices(numbers, datasets, "Norm", labels), layout, drawings, highlight=True)
+    return Figure(
+        "eps", _choices(numbers, datasets, "Norm", labels), layout, drawings, highlight=True
+    )
 
 
 def _eps_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Drawing | None:
@@ -206,7 +216,9 @@ def _eps_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dra
         points: dict[float, float] = {}
         for row in numbers.get("auroc", model, detector, dataset=dataset):
             points[0.0] = min(row.value, points.get(0.0, 1.0))
-        for row in numbers.get("auroc", model, detector, numbers.families[family], ("both",), dataset):
+        for row in numbers.get(
+            "auroc", model, detector, numbers.families[family], ("both",), dataset
+        ):
             eps = budget(row.scenario).eps
             points[eps] = min(row.value, points.get(eps, 1.0))
         if any(points):
@@ -217,7 +229,11 @@ def _eps_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dra
         return None
     summary = f"On {shown(model)} against {shown(dataset)}, from the smallest to the largest eps: "
     height = 380 + 11 * len(traces)
-    return {"data": traces, "layout": {"height": height}, "summary": summary + "; ".join(ends) + "."}
+    return {
+        "data": traces,
+        "layout": {"height": height},
+        "summary": summary + "; ".join(ends) + ".",
+    }
 
 
 def _line(i: int, detector: str, x: list[float], y: list[float]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from rood.report.words import shown
+
 
 class Flag(NamedTuple):
     """The words for one finding."""
@@ -13,70 +15,69 @@ class Flag(NamedTuple):
     share: bool = True  # the evidence is a share of images
 
 
+_ESCAPED = Flag(
+    "Left the allowed images",
+    "the attacked images left the allowed budget",
+    "This share of the attacked images lies outside the stated budget or outside the pixel range "
+    "[0, 1]. The number does not belong to the stated attacker.",
+    "Project every result before it is scored; read a trajectory as an analysis, not an attack.",
+)
+
 FLAGS = {
     "zero_gradient": Flag(
         "No gradient to follow",
         "the gradient is zero for many images",
-        "For this share of the images the score does not react to small changes of the pixels, so a "
-        "gradient attack cannot move. That hides a weakness; it does not remove it.",
-        "Use a detector in its unsaturated form or give it a surrogate to attack, and add an attack "
-        "that needs no gradient (square, random_search).",
+        "For this share of the images the score does not react to small changes of the pixels, so "
+        "a gradient attack cannot move. That hides a weakness; it does not remove it.",
+        "Use the detector in its unsaturated form or give it a surrogate to attack, and add an "
+        "attack that needs no gradient (square, random_search).",
     ),
     "tied_scores": Flag(
         "Tied scores",
         "many scores are equal",
-        "This share of the images has exactly the score of another image: the score has saturated, so "
-        "rankings and gradients say less than they seem to.",
-        "Report the score before the squashing (a logit margin instead of a probability) and use float32.",
+        "This share of the images has exactly the score of another image: the score has saturated, "
+        "so rankings and gradients say less than they seem to.",
+        "Report the score before the squashing (a logit margin, not a probability), in float32.",
     ),
     "random_search_wins": Flag(
         "Random search wins",
         "blind search beat the gradient attack",
-        "On this share of the images, trying random changes did better than following the gradient: the "
-        "gradient is misleading (masked), and the attacked numbers are too kind.",
-        "Use a stronger suite (worst_of at tier full, more restarts) or a surrogate for the detector.",
+        "On this share of the images, trying random changes did better than following the "
+        "gradient: the gradient is misleading (masked), and the attacked numbers are too kind.",
+        "Use a stronger suite (worst_of at tier full, more restarts) or a surrogate.",
     ),
     "rises_with_eps": Flag(
         "A larger budget helps the detector",
         "the AUROC rises as the attacker gets more room",
-        "An attacker with more room can always repeat what he did with less. An AUROC that rises with "
-        "eps by this much means that the attack got lost on the way.",
-        "Use more steps, more restarts, or a step that shrinks with the number of steps (apgd).",
+        "An attacker with more room can always repeat what he did with less. An AUROC that rises "
+        "with eps by this much means that the attack got lost on the way.",
+        "Use more steps, more restarts, or steps that shrink as they go (apgd).",
         share=False,
     ),
     "one_side_only": Flag(
         "Only one side was attacked",
         "only one side was attacked",
-        "Only outside images were made to look in, or only inside images to look out. An attacker may "
-        "do both; the number with both sides attacked can only be lower.",
+        "Only outside images were made to look in, or only inside images to look out. An attacker "
+        "may do both; the number with both sides attacked can only be lower.",
         "Attack both sides, or say beside the number which side was attacked.",
         share=False,
     ),
-    "left_the_box": Flag(
-        "Left the allowed images",
-        "the attacked images left the allowed budget",
-        "Attacked images lie outside the stated budget or outside the pixel range [0, 1]. Such a number "
-        "does not belong to the stated attacker.",
-        "Project every result before it is scored; read a trajectory as an analysis, not as an attack.",
+    "too_good": Flag(
+        "Too good to go unquestioned",
+        "so much robustness at this budget is rare",
+        "With both sides attacked at a generous budget the AUROC is still this high. Few detectors "
+        "manage that; more often the attack was too weak.",
+        "Attack again with the full tier and a surrogate before you publish the number.",
+        share=False,
     ),
+    "left_the_threat_model": _ESCAPED,
+    "left_the_box": _ESCAPED,
     "improved_too_little": Flag(
         "The attack hardly moved the score",
         "the attack hardly moved the score",
-        "For this share of the images the score is almost where it started. Either the detector is truly "
-        "robust here or the attack did not get going.",
-        "Check with random_search and a much larger eps: at a very large budget every detector must fall.",
-    ),
-    "direction_swapped": Flag(
-        "The attack pushed the wrong way",
-        "the attack pushed the wrong way",
-        "Attacking made the detector better: the direction of the goal or the sign of the score is turned.",
-        "Check that a higher score means more OOD, and that look_in was applied to outside images.",
-    ),
-    "not_finite": Flag(
-        "Scores that are not numbers",
-        "some scores are not finite",
-        "This share of the scores is NaN or infinite. Nothing computed from them can be relied on.",
-        "Check the detector's numerics (float64 for powers and inverses) and the pixel range.",
+        "For this share of the images the score is almost where it started. Either the detector "
+        "is truly robust here or the attack did not get going.",
+        "Check with random_search and a much larger eps: there, every detector must fall.",
     ),
 }
 
@@ -86,5 +87,5 @@ def explain(metric: str) -> Flag:
     name = metric.removeprefix("flag_")
     if name in FLAGS:
         return FLAGS[name]
-    plain = name.replace("_", " ").strip() or "unnamed finding"
+    plain = shown(name.replace("_", " ")) or "unnamed finding"
     return Flag(plain, plain, "No explanation is known for this finding.", "See rows.jsonl.", False)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from rood.report.numbers import Numbers, budget
+from rood.report.numbers import Numbers, budget, in_row_order
 from rood.report.read import Array, Examples, Folder
 from rood.report.words import shown
 
 MOST_GROUPS = 16
-PER_GROUP = 4
+PER_GROUP = 3
 MOST_PIXELS = 160  # wider images are made smaller
 MOST_BYTES = 1_200_000  # of all pictures together
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -44,7 +44,7 @@ def groups(folder: Folder, numbers: Numbers) -> list[Group]:
     """The strongest attack of every detector first, as many as the page has room for."""
     room = MOST_BYTES
     found: list[Group] = []
-    for examples in _ordered(folder.examples)[:MOST_GROUPS]:
+    for examples in _ordered(folder.examples, numbers)[:MOST_GROUPS]:
         group = _group(examples, numbers.threshold(*examples.origin[:2]))
         room -= sum(len(p.original) + len(p.change) + len(p.attacked) for p in group.pictures)
         if room < 0 and found:
@@ -54,11 +54,13 @@ def groups(folder: Folder, numbers: Numbers) -> list[Group]:
     return found
 
 
-def _ordered(examples: tuple[Examples, ...]) -> list[Examples]:
+def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]:
     """One of every network and detector before a second of any."""
-    strongest_first = sorted(
-        examples, key=lambda e: (-float(np.nan_to_num(budget(e.origin.condition).eps)), e.direction)
-    )
+    models = in_row_order(numbers.rows, "model", (e.origin.model for e in examples))
+    detectors = in_row_order(numbers.rows, "detector", (e.origin.detector for e in examples))
+    eps = lambda e: float(np.nan_to_num(budget(e.origin.condition).eps))
+    at = lambda e: (detectors.index(e.origin.detector), models.index(e.origin.model))
+    strongest_first = sorted(examples, key=lambda e: (-eps(e), e.direction, at(e)))
     turn: dict[tuple[str, str], int] = {}
     ranked = []
     for example in strongest_first:
@@ -74,7 +76,7 @@ def _group(examples: Examples, threshold: float | None) -> Group:
     attacked = np.nan_to_num(examples.attacked[:PER_GROUP])
     change = attacked - original
     biggest = float(np.abs(change).max(initial=0.0))
-    factor = max((f for f in FACTORS if f * biggest <= 0.5), default=1)
+    factor = max((f for f in FACTORS if f * biggest <= 0.5 + 1e-4), default=1)
     pictures = [
         Picture(
             _uri(original[i]),
@@ -86,10 +88,15 @@ def _group(examples: Examples, threshold: float | None) -> Group:
         )
         for i in range(len(original))
     ]
-    aims = {"look_in": "outside images made to look in", "look_out": "inside images made to look out"}
+    aims = {
+        "look_in": "outside images made to look in",
+        "look_out": "inside images made to look out",
+    }
     title = f"{shown(origin.detector)} on {shown(origin.model)}"
     aim = aims.get(examples.direction, shown(examples.direction))
-    return Group(title, f"{shown(origin.dataset)}: {aim}, {shown(origin.condition)}", factor, pictures)
+    return Group(
+        title, f"{shown(origin.dataset)}: {aim}, {shown(origin.condition)}", factor, pictures
+    )
 
 
 def _fate(before: float, after: float, threshold: float | None) -> str:

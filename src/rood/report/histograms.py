@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rood.report.figures import GRID, Choice, Drawing, Figure, base_layout, trace
-from rood.report.numbers import Numbers, budget
+from rood.report.numbers import Numbers, budget, in_row_order
 from rood.report.read import Array, Folder
 from rood.report.words import percent, shown
 
@@ -23,7 +23,7 @@ def histograms(folder: Folder, numbers: Numbers) -> Figure | None:
         finite = item.scores[np.isfinite(item.scores)]
         if len(finite):
             sets[item.origin] = finite
-    models, detectors, datasets, conditions = _axes(sets)
+    models, detectors, datasets, conditions = _axes(sets, numbers)
     if len(models) * len(detectors) * len(datasets) * len(conditions) > MOST:
         kept = {name for family in numbers.families for name in numbers.largest(family)}
         conditions = [name for name in conditions if name in kept] or conditions[-1:]
@@ -46,10 +46,11 @@ def histograms(folder: Folder, numbers: Numbers) -> Figure | None:
     return Figure("scores", choices, _layout(), drawings)
 
 
-def _axes(sets: Sets) -> tuple[list[str], list[str], list[str], list[str]]:
-    models = list(dict.fromkeys(key[0] for key in sets))
-    detectors = list(dict.fromkeys(key[1] for key in sets))
-    datasets = list(dict.fromkeys(key[2] for key in sets if key[3] == "outside"))
+def _axes(sets: Sets, numbers: Numbers) -> tuple[list[str], list[str], list[str], list[str]]:
+    models = in_row_order(numbers.rows, "model", (key[0] for key in sets))
+    detectors = in_row_order(numbers.rows, "detector", (key[1] for key in sets))
+    outside = (key[2] for key in sets if key[3] == "outside")
+    datasets = in_row_order(numbers.rows, "dataset", outside)
     attacks = {key[4] for key in sets} - {"clean"}
     # strongest first: it is what the verdict speaks of
     order = sorted(attacks, key=lambda name: (budget(name).family, -_eps(name), name))
@@ -62,7 +63,7 @@ def _eps(scenario: str) -> float:
 
 def _layout() -> dict[str, Any]:
     title = {"text": "score (higher = more OOD)"}
-    share = {**GRID, "rangemode": "tozero", "tickformat": ".0%", "automargin": True, "nticks": 4}
+    share = {**GRID, "rangemode": "tozero", "tickformat": ".0%", "nticks": 4}
     return base_layout(
         height=440,
         xaxis={**GRID, "title": title, "anchor": "y2"},
@@ -97,11 +98,18 @@ def _drawing(
 
 
 def _pair(sets: Sets, model: str, detector: str, dataset: str, condition: str) -> Pair:
-    pair: Pair = {}
-    for (m, d, name, role, c), scores in sets.items():
-        if (m, d, c) == (model, detector, condition) and (role == "inside" or name == dataset):
-            pair[role] = scores
-    return {role: pair[role] for role in ("inside", "outside") if role in pair}
+    of_both = {
+        (name, role): scores
+        for (m, d, name, role, c), scores in sets.items()
+        if (m, d, c) == (model, detector, condition)
+    }
+    # the images that set the threshold are inside ones too, but not those that were tested
+    tested = {n: s for (n, role), s in of_both.items() if role == "inside" and n != "calibrate"}
+    pair = {
+        "inside": next(iter(tested.values()), None),
+        "outside": of_both.get((dataset, "outside")),
+    }
+    return {role: scores for role, scores in pair.items() if scores is not None}
 
 
 def _range(parts: list[Array], threshold: float | None) -> tuple[float, float]:
@@ -120,7 +128,12 @@ def _steps(
     width = (high - low) / BINS
     held = np.clip(scores, low + width / 2, high - width / 2)
     counts, _ = np.histogram(held, bins=BINS, range=(low, high))
-    pattern = {"shape": "/", "fgcolor": "var(--outside-fill)", "bgcolor": "rgba(0,0,0,0)", "size": 6}
+    pattern = {
+        "shape": "/",
+        "fgcolor": "var(--outside-fill)",
+        "bgcolor": "rgba(0,0,0,0)",
+        "size": 6,
+    }
     hatch = {"fillpattern": pattern} if role == "outside" else {}
     return trace(
         x0=float(f"{low + width / 2:.6g}"),
@@ -141,18 +154,40 @@ def _steps(
 
 def _threshold_line(threshold: float) -> dict[str, Any]:
     line = {"color": "var(--ink)", "width": 1.5, "dash": "dash"}
-    return {"type": "line", "x0": threshold, "x1": threshold, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+    return {
+        "type": "line",
+        "x0": threshold,
+        "x1": threshold,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": line,
+    }
 
 
 def _note(text: str, top: float) -> dict[str, Any]:
     font = {"size": 12, "color": "var(--soft)"}
-    where = {"xref": "paper", "yref": "paper", "x": 1, "y": top, "xanchor": "right", "yanchor": "top"}
+    where = {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 1,
+        "y": top,
+        "xanchor": "right",
+        "yanchor": "top",
+    }
     return {"text": text, "showarrow": False, "font": font, **where}
 
 
 def _sides(threshold: float) -> list[dict[str, Any]]:
     font = {"size": 12, "color": "var(--ink)"}
-    common = {"x": threshold, "y": 0.5, "yref": "paper", "showarrow": False, "font": font, "yanchor": "middle"}
+    common = {
+        "x": threshold,
+        "y": 0.5,
+        "yref": "paper",
+        "showarrow": False,
+        "font": font,
+        "yanchor": "middle",
+    }
     return [
         {**common, "text": "← accepted", "xanchor": "right", "xshift": -4},
         {**common, "text": "rejected →", "xanchor": "left", "xshift": 4},
@@ -162,7 +197,10 @@ def _sides(threshold: float) -> list[dict[str, Any]]:
 def _accepted(threshold: float, clean: Pair, attacked: Pair) -> str:
     said = ""
     for words, pair in (("without an attack", clean), ("under attack", attacked)):
-        shares = [f"{percent(float(np.mean(s <= threshold)))} of {role} images" for role, s in pair.items()]
+        shares = [
+            f"{percent(float(np.mean(s <= threshold)))} of {role} images"
+            for role, s in pair.items()
+        ]
         if shares:
             said += f" Accepted {words}: {' and '.join(shares)}."
     return said

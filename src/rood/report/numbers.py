@@ -1,4 +1,4 @@
-"""Looking rows up: which networks, detectors and budgets there are, and the worst number of each."""
+"""Looking rows up: which networks, detectors and budgets there are, and their worst numbers."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -81,15 +81,19 @@ class Numbers:
         most = max(map(_size, scenarios))
         return [name for name in scenarios if _size(name) == most]
 
+    @cached_property
+    def _measured(self) -> dict[str, list[Row]]:
+        measured: dict[str, list[Row]] = {model: [] for model in self.models}
+        for row in self.rows:
+            if row.metric == "auroc":
+                measured[row.model].append(row)
+        return measured
+
     def detectors(self, model: str) -> list[str]:
-        return _unique(
-            row.detector for row in self.rows if row.model == model and row.metric == "auroc"
-        )
+        return _unique(row.detector for row in self._measured[model])
 
     def datasets(self, model: str) -> list[str]:
-        return _unique(
-            row.dataset for row in self.rows if row.model == model and row.metric == "auroc"
-        )
+        return _unique(row.dataset for row in self._measured[model])
 
     def get(
         self,
@@ -113,10 +117,14 @@ class Numbers:
     def accuracy(self, model: str) -> Row | None:
         return next(iter(self.get("accuracy", model, "")), None)
 
+    @cached_property
+    def _thresholds(self) -> dict[tuple[str, str], float]:
+        rows = [row for row in self.rows if row.metric == "threshold" and math.isfinite(row.value)]
+        return {(row.model, row.detector): row.value for row in rows}
+
     def threshold(self, model: str, detector: str) -> float | None:
         """The deployed threshold: a score above it is rejected."""
-        rows = [r for r in self.rows if (r.metric, r.model, r.detector) == ("threshold", model, detector)]
-        return next((row.value for row in rows if math.isfinite(row.value)), None)
+        return self._thresholds.get((model, detector))
 
 
 def lowest(rows: Sequence[Row]) -> Row | None:
@@ -127,6 +135,12 @@ def lowest(rows: Sequence[Row]) -> Row | None:
 def highest(rows: Sequence[Row]) -> Row | None:
     """The worst of numbers that should be low."""
     return max(rows, key=lambda row: row.value, default=None)
+
+
+def in_row_order(rows: Iterable[Row], field: str, names: Iterable[str]) -> list[str]:
+    """Names as the rows first mention them: files come in the order of their file names."""
+    place = {name: i for i, name in enumerate(_unique(getattr(row, field) for row in rows))}
+    return sorted(_unique(names), key=lambda name: place.get(name, len(place)))
 
 
 def _size(scenario: str) -> float:

@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from rood.report import figures, gallery, histograms, tables, verdict
+from rood.report import figures, gallery, histograms, standing, tables, verdict
 from rood.report.figures import Figure
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
@@ -41,13 +41,17 @@ def render(folder: Folder) -> str:
         "scores": histograms.histograms(folder, numbers),
     }
     scripts = {"plotly_js": get_plotlyjs(), "page_js": _asset("page.js")}
-    return _environment().get_template("page.html.j2").render(
-        **_facts(folder, numbers),
-        figures=drawn,
-        figures_json=Markup(embedded({name: _plain(f) for name, f in drawn.items() if f})),
-        page_css=Markup(_asset("page.css")),
-        policy=_policy(list(scripts.values())),
-        **{name: Markup(text) for name, text in scripts.items()},
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            **_facts(folder, numbers),
+            figures=drawn,
+            figures_json=Markup(embedded({name: _plain(f) for name, f in drawn.items() if f})),
+            page_css=Markup(_asset("page.css")),
+            policy=_policy(list(scripts.values())),
+            **{name: Markup(text) for name, text in scripts.items()},
+        )
     )
 
 
@@ -70,9 +74,9 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "detectors": tables.part(manifest, "detectors"),
         "cost": tables.part(manifest, "cost"),
         "skipped": tables.many(manifest, "skipped"),
-        "version": manifest.get("rood", ""),
+        "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        "limits": {"coin_toss": verdict.COIN_TOSS, "holds": verdict.HOLDS},
+        "limits": {"coin_toss": standing.COIN_TOSS, "holds": standing.HOLDS},
     }
 
 
@@ -133,7 +137,7 @@ def _plain(figure: Figure) -> dict[str, Any]:
 
 
 def embedded(value: object) -> str:
-    """JSON that can stand inside a script element: no sign in it can end the element, NaN is null."""
+    """JSON that can stand inside a script element: nothing in it ends the element, NaN is null."""
     text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

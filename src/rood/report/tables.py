@@ -71,7 +71,7 @@ class Fixed:
 
 
 def fixed(numbers: Numbers) -> list[Fixed]:
-    """Share of outside accepted and inside rejected, clean and attacked; the worst over datasets."""
+    """Shares of outside accepted and inside rejected, clean and attacked; worst over datasets."""
     tables = []
     for model in numbers.models:
         for family in list(numbers.families) or [""]:
@@ -80,7 +80,10 @@ def fixed(numbers: Numbers) -> list[Fixed]:
             for detector in numbers.detectors(model):
                 cells = [
                     highest(numbers.get(metric, model, detector, scenarios, sides))
-                    for metric, side in (("fpr95_in_fixed", "outside"), ("fpr95_out_fixed", "inside"))
+                    for metric, side in (
+                        ("fpr95_in_fixed", "outside"),
+                        ("fpr95_out_fixed", "inside"),
+                    )
                     for scenarios, sides in ((("clean",), ("none",)), (attacks, (side, "both")))
                 ]
                 if any(cells):
@@ -143,7 +146,11 @@ def all_numbers(numbers: Numbers) -> dict[str, Any]:
         case = (row.model, row.detector, row.dataset, row.scenario, row.side, str(row.seed))
         cases.setdefault(case, {})[row.metric] = row
     lines = [(case, [cells.get(name) for name in metrics]) for case, cells in cases.items()]
-    return {"metrics": metrics, "lines": lines[:MOST_ROWS], "left_out": max(0, len(lines) - MOST_ROWS)}
+    return {
+        "metrics": metrics,
+        "lines": lines[:MOST_ROWS],
+        "left_out": max(0, len(lines) - MOST_ROWS),
+    }
 
 
 def unfinished(folder: Folder, numbers: Numbers) -> str:
@@ -162,11 +169,17 @@ def unfinished(folder: Folder, numbers: Numbers) -> str:
         for dataset in numbers.datasets(model)
         for scenario, side in [("clean", "none"), *cases]
     ]
-    there = {(r.model, r.detector, r.dataset, r.scenario, r.side) for r in numbers.rows if r.metric == "auroc"}
+    there = {
+        (r.model, r.detector, r.dataset, r.scenario, r.side)
+        for r in numbers.rows
+        if r.metric == "auroc"
+    }
     if missing := sum(case not in there for case in wanted):
         said.append(f"{missing} of {len(wanted)} AUROC values are missing")
+    detectors = {d for model in numbers.models for d in numbers.detectors(model)}
     untouched = [shown(m) for m in part(manifest, "models") if m not in numbers.models]
-    if untouched:
+    untouched += [shown(d) for d in part(manifest, "detectors") if d not in detectors]
+    if untouched := [name for name in untouched if name not in excused]:
         said.append(f"nothing is known yet about {', '.join(untouched)}")
     return "; ".join(said)
 

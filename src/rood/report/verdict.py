@@ -2,17 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from rood.evaluation.results import Row
-from rood.report.flags import explain
-from rood.report.numbers import Budget, Numbers, budget, lowest
+from rood.report.numbers import Numbers, budget, lowest
+from rood.report.standing import Kind, Standing, standings
 from rood.report.words import count, listed, number, shown
 
-COIN_TOSS = 0.5  # at or below: the detector has fallen
-HOLDS = 0.8  # at or above: the detector holds
-
-Kind = Literal["fell", "weak", "holds", "unbelieved", "untested", "compare"]
 LABELS: dict[Kind, str] = {
     "fell": "Fallen",
     "weak": "Weakened",
@@ -28,72 +23,17 @@ class Sentence:
     """One finding and what kind it is."""
 
     kind: Kind
-    text: str
+    lead: str  # what it is about; set in bold
+    rest: str
     model: str = ""
 
     @property
     def label(self) -> str:
         return LABELS[self.kind]
 
-
-@dataclass(frozen=True)
-class Standing:
-    """Where one detector on one network stands against one attacker."""
-
-    attacked: Row
-    clean: Row | None  # the same outside images before the attack
-    reasons: tuple[str, ...]  # findings of the same severity as the row's verdict
-    escaped: bool  # the attacked images were outside the budget
-
     @property
-    def believed(self) -> bool:
-        return self.attacked.verdict != "fail"
-
-    @property
-    def kind(self) -> Kind:
-        # an attack that succeeds is its own proof, however poor its checks, if it kept to the rules
-        if self.attacked.value <= COIN_TOSS and not self.escaped:
-            return "fell"
-        if not self.believed:
-            return "unbelieved"
-        return "holds" if self.attacked.value >= HOLDS else "weak"
-
-    @property
-    def budget(self) -> Budget:
-        return budget(self.attacked.scenario)
-
-    @property
-    def name(self) -> str:
-        return shown(self.attacked.detector)
-
-
-def standings(numbers: Numbers, model: str, family: str) -> list[Standing]:
-    """Every attacked detector of a network at the largest eps, worst first."""
-    found = []
-    scenarios = numbers.largest(family)
-    for detector in numbers.detectors(model):
-        both = numbers.get("auroc", model, detector, scenarios, ("both",))
-        one = numbers.get("auroc", model, detector, scenarios, ("outside", "inside"))
-        attacked = lowest(both or one)
-        if attacked is not None:
-            found.append(_standing(numbers, attacked))
-    return sorted(found, key=lambda s: (s.attacked.value, -(s.clean.value if s.clean else 0)))
-
-
-def _standing(numbers: Numbers, attacked: Row) -> Standing:
-    clean = numbers.get("auroc", attacked.model, attacked.detector, dataset=attacked.dataset)
-    findings = [
-        row.metric
-        for row in numbers.rows
-        if row.metric.startswith("flag_")
-        and (row.model, row.detector) == (attacked.model, attacked.detector)
-        and row.scenario in (attacked.scenario, "")
-        and row.dataset in (attacked.dataset, "")
-        and row.verdict == attacked.verdict in ("warn", "fail")
-    ]
-    reasons = tuple(dict.fromkeys(explain(metric).because for metric in findings))
-    escaped = attacked.verdict == "fail" and "flag_left_the_box" in findings
-    return Standing(attacked, lowest(clean), reasons, escaped)
+    def text(self) -> str:
+        return f"{self.lead} {self.rest}"
 
 
 def headline(rows: Iterable[Row]) -> str:
@@ -109,7 +49,11 @@ def headline(rows: Iterable[Row]) -> str:
     sound = [s for s in found if s.kind in ("holds", "weak")]
     what = _what(numbers, len(found))
     if len(fallen) == len(found):
-        opening = f"{what[0]} falls under attack." if len(found) > 1 else "The detector falls under attack."
+        opening = (
+            f"{what[0]} falls under attack."
+            if len(found) > 1
+            else "The detector falls under attack."
+        )
     elif not fallen:
         opening = "No detector was brought down."
     elif len(sound) == 1 and not doubtful:
@@ -117,7 +61,8 @@ def headline(rows: Iterable[Row]) -> str:
     else:
         opening = f"{len(fallen)} of {what[1]} fall to a coin toss or worse under attack."
     if doubtful:
-        opening += f" {count(len(doubtful), 'attacked number')} cannot be believed."
+        many = "One attacked number" if len(doubtful) == 1 else f"{len(doubtful)} attacked numbers"
+        opening += f" {many} cannot be believed."
     return opening
 
 
@@ -141,10 +86,10 @@ def sentences(rows: Iterable[Row]) -> list[Sentence]:
         return [_benign(numbers, model) for model in numbers.models if numbers.detectors(model)]
     found: list[Sentence] = []
     for family in numbers.families:
-        if len(numbers.models) > 1:
-            found += _between(numbers, family)
         for model in numbers.models:
             found += _network(numbers, model, family)
+        if len(numbers.models) > 1:
+            found += _between(numbers, family)
     return found
 
 
@@ -154,10 +99,12 @@ def _benign(numbers: Numbers, model: str) -> Sentence:
         key=lambda row: row.value,
         default=None,
     )
-    text = f"Nothing was attacked on {shown(model)}: its numbers hold for benign images only."
+    rest = "its numbers hold for benign images only."
     if best:
-        text += f" The best of them is {shown(best.detector)}, with an AUROC of {number(best.value)}."
-    return Sentence("untested", text, model)
+        rest += (
+            f" The best of them is {shown(best.detector)}, with an AUROC of {number(best.value)}."
+        )
+    return Sentence("untested", f"Nothing was attacked on {shown(model)}:", rest, model)
 
 
 def _network(numbers: Numbers, model: str, family: str) -> list[Sentence]:
@@ -165,22 +112,22 @@ def _network(numbers: Numbers, model: str, family: str) -> list[Sentence]:
     by_kind = {kind: [s for s in found if s.kind == kind] for kind in LABELS}
     said = []
     if fallen := by_kind["fell"]:
-        said.append(Sentence("fell", _fallen(fallen[0]), model))
+        said.append(_fallen(fallen[0]))
         if others := [_arrow(s) for s in fallen[1:]]:
-            said.append(Sentence("fell", f"Also fallen on {shown(model)}: {listed(others)}.", model))
-    said += [Sentence("unbelieved", _unbelieved(s), model) for s in by_kind["unbelieved"]]
-    if weak := by_kind["weak"]:
-        left = listed([_arrow(s) for s in weak])
-        said.append(Sentence("weak", f"Weakened on {shown(model)}: {left}.{_caution(weak)}", model))
-    if holds := by_kind["holds"]:
-        left = listed([_arrow(s) for s in reversed(holds)])
-        text = f"On {shown(model)}, against {holds[0].budget.words()}: {left}.{_caution(holds)}"
-        said.append(Sentence("holds", text, model))
+            said.append(
+                Sentence("fell", f"Also fallen on {shown(model)}:", f"{listed(others)}.", model)
+            )
+    said += [_unbelieved(s) for s in by_kind["unbelieved"]]
+    leads: dict[Kind, str] = {"weak": "Weakened but not fallen", "holds": "Still standing"}
+    for kind, lead in leads.items():
+        if group := by_kind[kind][::-1]:
+            rest = f"{listed([_arrow(s) for s in group])}, against {group[0].budget.words()}."
+            said.append(Sentence(kind, f"{lead} on {shown(model)}:", rest + _caution(group), model))
     said += _best(found, model)
     attacked = {s.attacked.detector for s in found}
     if left_out := [shown(d) for d in numbers.detectors(model) if d not in attacked]:
-        text = f"Not attacked on {shown(model)} ({budget(numbers.largest(family)[0]).label()}): "
-        said.append(Sentence("untested", text + f"{listed(left_out)}.", model))
+        lead = f"Not attacked on {shown(model)} ({budget(numbers.largest(family)[0]).label()}):"
+        said.append(Sentence("untested", lead, f"{listed(left_out)}.", model))
     return said
 
 
@@ -188,37 +135,47 @@ def _best(found: list[Standing], model: str) -> list[Sentence]:
     """The detector to take if one must be taken."""
     believed = [s for s in found if s.believed]
     if not believed:
-        text = f"No attacked number on {shown(model)} can be believed, so none of its detectors can be recommended."
-        return [Sentence("unbelieved", text, model)] if found else []
+        lead = f"No attacked number on {shown(model)} can be believed,"
+        rest = "so none of its detectors can be recommended."
+        return [Sentence("unbelieved", lead, rest, model)] if found else []
     best = believed[-1]
+    value = number(best.attacked.value)
     if best.kind == "fell":
-        text = f"No detector on {shown(model)} survives: the best in the worst case, {best.name}, is left with an AUROC of {number(best.attacked.value)}."
+        # one that could not be judged is no survivor, but it has not been seen to fall either
+        judged = (
+            "No detector" if len(believed) == len(found) else "No detector that could be judged"
+        )
+        lead = f"{judged} on {shown(model)} survives:"
+        rest = f"the best in the worst case, {best.name}, is left with an AUROC of {value}."
     else:
-        text = f"Best in the worst case on {shown(model)}: {best.name}, which keeps an AUROC of {number(best.attacked.value)}{_clean(best)}."
-    return [Sentence(best.kind, text, model)]
+        lead = f"Best in the worst case on {shown(model)}:"
+        rest = f"{best.name}, which keeps an AUROC of {value}{_clean(best)}."
+    return [Sentence(best.kind, lead, rest, model)]
 
 
-def _fallen(s: Standing) -> str:
+def _fallen(s: Standing) -> Sentence:
     row = s.attacked
     before = f"from {number(s.clean.value)} to " if s.clean else "to "
-    text = (
-        f"Do not trust {s.name} on {shown(row.model)}: {s.budget.words()} brings its AUROC "
-        f"{before}{number(row.value)} (outside images: {shown(row.dataset)})."
+    rest = (
+        f"{s.budget.words()} brings its AUROC {before}{number(row.value)} "
+        f"(outside images: {shown(row.dataset)})."
     )
     if row.verdict == "fail":
-        return text + (
-            f" The attack failed its own checks{_why(s)}, so {number(row.value)} itself is not to be "
-            "believed: the truth may be lower still."
+        rest += (
+            f" The attack failed its own checks{_why(s)}, so {number(row.value)} itself is not to "
+            "be believed: the truth may be lower still."
         )
-    return text + _caution([s])
+    else:
+        rest += _caution([s])
+    return Sentence("fell", f"Do not trust {s.name} on {shown(row.model)}:", rest, row.model)
 
 
-def _unbelieved(s: Standing) -> str:
+def _unbelieved(s: Standing) -> Sentence:
     row = s.attacked
-    return (
-        f"Do not believe the attacked AUROC of {number(row.value)} of {s.name} on {shown(row.model)}: the "
-        f"attack failed its own checks{_why(s)}. Treat the detector as untested."
-    )
+    value = number(row.value)
+    lead = f"Do not believe the attacked AUROC of {value} of {s.name} on {shown(row.model)}:"
+    rest = f"the attack failed its own checks{_why(s)}. Treat the detector as untested."
+    return Sentence("unbelieved", lead, rest, row.model)
 
 
 def _caution(found: list[Standing]) -> str:
@@ -226,12 +183,15 @@ def _caution(found: list[Standing]) -> str:
     if warned := [s for s in found if s.attacked.verdict == "warn"]:
         reasons = list(dict.fromkeys(reason for s in warned for reason in s.reasons))
         why = f" ({listed(reasons)})" if reasons else ""
-        whose = "The attack" if len(found) == 1 else f"The attack on {listed([s.name for s in warned])}"
+        whose = (
+            "The attack" if len(found) == 1 else f"The attack on {listed([s.name for s in warned])}"
+        )
         text += f" {whose} raised a warning{why}: a better one may go lower."
     for side in ("outside", "inside"):
         if one := [s.name for s in found if s.attacked.side == side]:
             who = "" if len(found) == 1 else f" for {listed(one)}"
-            text += f" Only {side} images were attacked{who}; with both sides attacked it can only be lower."
+            text += f" Only {side} images were attacked{who}; "
+            text += "with both sides attacked it can only be lower."
     return text
 
 
@@ -261,13 +221,18 @@ def _between(numbers: Numbers, family: str) -> list[Sentence]:
     low, high = (f(best, key=lambda s: s.attacked.value) for f in (min, max))
     a, b = low.attacked, high.attacked
     if b.value - a.value < 0.05:
-        text = f"What hardening buys: little. At {high.budget.label()} the best worst-case AUROC is about the same on every network ({number(a.value)} to {number(b.value)})."
-        return [Sentence("compare", text)]
-    text = (
-        f"What hardening buys: going from {shown(a.model)} to {shown(b.model)} lifts the best worst-case "
-        f"AUROC at {high.budget.label()} from {number(a.value)} ({low.name}) to {number(b.value)} ({high.name})"
+        rest = (
+            f"little. At {high.budget.label()} the best worst-case AUROC is about the same on "
+            f"every network ({number(a.value)} to {number(b.value)})."
+        )
+        return [Sentence("compare", "What hardening buys:", rest)]
+    rest = (
+        f"going from {shown(a.model)} to {shown(b.model)} lifts the best worst-case AUROC at "
+        f"{high.budget.label()} from {number(a.value)} ({low.name}) "
+        f"to {number(b.value)} ({high.name})"
     )
     before, after = numbers.accuracy(a.model), numbers.accuracy(b.model)
     if before and after:
-        text += f"; the accuracy on clean images goes from {number(before.value)} to {number(after.value)}"
-    return [Sentence("compare", text + ".")]
+        cost = f"from {number(before.value)} to {number(after.value)}"
+        rest += f"; the accuracy on clean images goes {cost}"
+    return [Sentence("compare", "What hardening buys:", rest + ".")]

@@ -35,8 +35,8 @@ def percent(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     if 0 < value < 0.001:
-        return "< 0.1 %"
-    return f"{100 * value:.1f} %"
+        return "<\u00a00.1\u00a0%"
+    return f"{100 * value:.1f}\u00a0%"
 
 
 def listed(items: list[str], most: int = 12) -> str:

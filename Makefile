@@ -1,0 +1,40 @@
+# On a bare machine with Python 3.11 or newer, `make demo` and `make test` need no other step.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench peers nightly docs clean
+
+demo: $(STAMP)
+	$(BIN)/rood audit --out audit
+
+test: check
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=90 -m "not slow"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+peers: $(STAMP)
+	$(BIN)/python -m benchmarks.peers
+
+nightly: $(STAMP)
+	$(BIN)/python -m pytest
+
+docs: $(STAMP)
+	$(BIN)/python -m docs.generate
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) audit

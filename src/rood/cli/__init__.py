@@ -1,0 +1,48 @@
+"""The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
+
+import typer
+from typer.core import TyperGroup
+
+from rood.errors import RoodError
+
+
+class _Commands(TyperGroup):
+    """Turns what rood raises on purpose into one line and an exit code."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except RoodError as e:
+            typer.echo(f"error: {e}", err=True)
+            raise typer.Exit(1) from e
+        except KeyboardInterrupt as e:
+            typer.echo("stopped: the same command goes on from here", err=True)
+            raise typer.Exit(130) from e
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from rood import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True),
+) -> None:
+    """Can your out-of-distribution detector be trusted when somebody attacks it?"""
+
+
+from rood.cli import audit, listing, report, train  # noqa: E402, F401  (they add their commands)

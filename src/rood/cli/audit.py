@@ -1,0 +1,140 @@
+"""`rood audit`: attack detectors, show the table, write the folder and the page."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rood.cli import app
+
+if TYPE_CHECKING:
+    from rood.evaluation.settings import AuditSettings
+
+GATE = 3  # exit code where --fail-under is not met
+
+
+@app.command()
+def audit(
+    config: Annotated[
+        Path | None, typer.Argument(help="Settings as TOML; options go first.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Zoo name or checkpoint file; may be repeated.")
+    ] = None,
+    inside: Annotated[
+        str | None, typer.Option(help="In-distribution images: folder:DIR, npz:FILE, ...")
+    ] = None,
+    outside: Annotated[
+        list[str] | None, typer.Option(help="OOD images, [NAME=]SPEC; may be repeated.")
+    ] = None,
+    train: Annotated[
+        str | None, typer.Option(help="Labelled images that fit the detectors.")
+    ] = None,
+    detectors: Annotated[str | None, typer.Option(help="Names with commas; default all.")] = None,
+    eps: Annotated[
+        str | None, typer.Option(help="Budgets with commas: 1/255,linf:8/255,l2:0.5; or none.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the attack.")] = None,
+    restarts: Annotated[int | None, typer.Option(help="Restarts of the attack.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results; continued if it exists.")
+    ] = Path("audit"),
+    limit: Annotated[int | None, typer.Option(help="Images a set; 0 for all.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
+    ] = None,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(help="Exit 3 if any detector's AUROC, both sides attacked, is below this."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON lines on stdout.")] = False,
+) -> None:
+    """Attack OOD detectors from both sides and say which can be trusted.
+
+    Without arguments: two networks and images that ship with rood.
+    """
+    from rood.evaluation.settings import prepare
+
+    given: dict[str, Any] = {
+        "models": tuple(model) if model else None,
+        "inside": inside,
+        "outside": _named(outside) if outside else None,
+        "train": train,
+        "detectors": _listed(detectors),
+        "threats": () if eps == "none" else _listed(eps),
+        "device": device,
+        "seed": seed,
+        "batch_size": batch_size,
+        "skip_bad": skip_bad,
+    }
+    settings = _settings(config, given, limit, {"steps": steps, "restarts": restarts})
+    plan, about = prepare(settings)
+    _run(plan, out, about, as_json)
+    if fail_under is not None and (weak := _below(out, fail_under)):
+        typer.echo(f"gate: AUROC below {fail_under:g} with both sides attacked: {weak}", err=True)
+        raise typer.Exit(GATE)
+
+
+def _settings(
+    config: Path | None, given: dict[str, Any], limit: int | None, attack: dict[str, int | None]
+) -> "AuditSettings":
+    from rood import config as files
+    from rood.evaluation.settings import AuditSettings
+
+    base = files.load(AuditSettings, config) if config else AuditSettings()
+    changes = {k: v for k, v in given.items() if v is not None}
+    if limit is not None:
+        changes["limit"] = limit or None
+    options = {k: v for k, v in attack.items() if v is not None}
+    if options:
+        changes["attack_options"] = base.attack_options | options
+    return dataclasses.replace(base, **changes)
+
+
+def _run(plan: Any, out: Path, about: dict[str, Any], as_json: bool) -> None:
+    from rood.cli.show import progress, table
+    from rood.evaluation.results import read_rows
+    from rood.evaluation.run import run
+    from rood.report import write_report
+
+    for step in progress(run(plan, out, about), "auditing", quiet=as_json):
+        for row in step.rows:
+            if as_json:
+                sys.stdout.write(row.line())
+    page = write_report(out)
+    if not as_json:
+        table(list(read_rows(out)))
+        typer.echo(f"report: {page}")
+
+
+def _below(out: Path, bar: float) -> str:
+    """The detectors that miss the bar, or whose attacked numbers are not to be believed."""
+    from rood.evaluation.results import read_rows
+
+    rows = [r for r in read_rows(out) if r.metric == "auroc" and r.side == "both"]
+    weak = {f"{r.model} {r.detector}" for r in rows if r.value < bar or r.verdict == "fail"}
+    return ", ".join(sorted(weak)) if rows else "nothing was attacked"
+
+
+def _listed(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(p.strip() for p in text.split(",") if p.strip())
+
+
+def _named(specs: list[str]) -> dict[str, str]:
+    """["dtd=folder:x", "npz:y.npz"] as {"dtd": "folder:x", "y": "npz:y.npz"}."""
+    from rood.errors import InputError
+
+    named: dict[str, str] = {}
+    for text in specs:
+        name, equals, spec = text.partition("=")
+        if not equals:
+            name, spec = Path(text.partition(":")[2] or text).stem, text
+        if name in named:
+            raise InputError(f"expected each OOD set to have its own name, got {name!r} twice")
+        named[name] = spec
+    return named

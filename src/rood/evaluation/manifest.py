@@ -1,0 +1,36 @@
+"""What must be known to repeat an audit: versions, hardware, hashes."""
+
+import platform
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from rood.version import __version__
+
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
+
+
+def versions() -> dict[str, str]:
+    """rood, Python and the libraries that numbers depend on."""
+    found = {"rood": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "?"
+    return found
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The device, and how it computes: evaluation runs in float32 without TF32."""
+    facts: dict[str, Any] = {
+        "device": str(device),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "threads": torch.get_num_threads(),
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+    }
+    if device.type == "cuda":
+        facts["name"] = torch.cuda.get_device_name(device)
+    return facts

@@ -1,0 +1,106 @@
+"""What an audit will do: detectors, images, threats, and the pieces of work they make."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rood.attacks.base import Attack
+from rood.attacks.pgd import PGD
+from rood.data.base import ImageSet
+from rood.detectors.base import Detector
+from rood.errors import InputError
+from rood.evaluation.results import Side
+from rood.evaluation.tables import SIDES
+from rood.evaluation.unit import AttackUnit
+from rood.models.model import Model
+from rood.threat import Threat
+
+CLEAN = "clean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything the numbers of an audit depend on."""
+
+    detectors: Mapping[str, Mapping[str, Detector]]  # by model name, then by detector name; fitted
+    calibrate: ImageSet  # in-distribution, sets the threshold, is never tested on
+    inside: ImageSet
+    outside: Mapping[str, ImageSet]
+    threats: Sequence[Threat]
+    attack: Attack = field(default_factory=PGD)
+    sides: Sequence[Side] = SIDES
+    seed: int = 0
+    batch_size: int = 256  # changes speed, not scores
+
+    def __post_init__(self) -> None:
+        if not self.detectors or not all(self.detectors.values()):
+            raise InputError("expected at least one detector to audit, got none")
+        if not self.outside:
+            raise InputError("expected at least one out-of-distribution set, got none")
+        if taken := set(self.outside) & {"inside", "calibrate"}:
+            raise InputError(f"expected out-of-distribution sets not to be called {taken}")
+        for name, images in self.sets().items():
+            if len(images) == 0:
+                raise InputError(f"expected images in {name!r}, got none")
+        if not set(self.sides) <= set(SIDES):
+            raise InputError(f"expected sides among {', '.join(SIDES)}, got {self.sides}")
+
+    def sets(self) -> dict[str, ImageSet]:
+        """Every image set by name."""
+        return {"calibrate": self.calibrate, "inside": self.inside, **self.outside}
+
+    def model(self, name: str) -> Model:
+        """The network called so."""
+        return next(iter(self.detectors[name].values())).model
+
+    def ordered_threats(self) -> list[Threat]:
+        """Norm by norm, the smaller budget first."""
+        return sorted(self.threats, key=lambda t: (t.norm, t.eps))
+
+    def attack_name(self) -> str:
+        """As rows have it."""
+        return type(self.attack).__name__.lower()
+
+    def attack_units(self, model: str, detector: str) -> Iterator[tuple[str, AttackUnit]]:
+        """The attacks on one detector, each with the name of its image set."""
+        roles = {"inside": {"inside", "both"}, "outside": {"outside", "both"}}
+        for threat in self.ordered_threats():
+            for name, images in {"inside": self.inside, **self.outside}.items():
+                role = "inside" if name == "inside" else "outside"
+                if roles[role] & set(self.sides):
+                    yield (
+                        name,
+                        AttackUnit(
+                            self.detectors[model][detector],
+                            images,
+                            role,  # type: ignore[arg-type]
+                            self.attack,
+                            threat,
+                            purpose=(model, detector, name, str(threat)),
+                            seed=self.seed,
+                            batch_size=self.batch_size,
+                        ),
+                    )
+
+    def settings(self) -> dict[str, Any]:
+        """What two runs must have in common to share a folder: all but speed."""
+        return {
+            "models": {m: self.model(m).fingerprint() for m in self.detectors},
+            "detectors": {
+                m: {n: d.settings() | {"fitted": _fitted_hash(d)} for n, d in ds.items()}
+                for m, ds in self.detectors.items()
+            },
+            "data": {name: images.fingerprint() for name, images in self.sets().items()},
+            "threats": [str(t) for t in self.ordered_threats()],
+            "attack": {"class": type(self.attack).__name__} | asdict(self.attack),
+            "sides": list(self.sides),
+            "seed": self.seed,
+        }
+
+
+def _fitted_hash(detector: Detector) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(detector.fitted_state().items()):
+        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

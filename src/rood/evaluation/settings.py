@@ -1,0 +1,145 @@
+"""An audit in words: what a settings file or the command line says, and the plan it means."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rood import data, detectors
+from rood.attacks import registry as attacks
+from rood.data.base import ImageSet, Shape, split
+from rood.detectors.base import Detector
+from rood.errors import CapabilityError, InputError
+from rood.evaluation.audit import SPLIT_RULE
+from rood.evaluation.plan import Plan
+from rood.models import checkpoint, zoo
+from rood.models.model import Model
+from rood.threat import parse
+
+DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "digits:noise"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """The defaults are the demo: two networks that ship with rood, images without a download."""
+
+    models: tuple[str, ...] = ("digits-ce", "digits-aloe")  # zoo names or checkpoint files
+    inside: str = "digits:inside"
+    outside: dict[str, str] = field(default_factory=lambda: dict(DEMO_OUTSIDE))
+    train: str | None = None  # fits the detectors; None: a part of `inside` does
+    detectors: tuple[str, ...] = ()  # none: all
+    options: dict[str, dict[str, object]] = field(default_factory=dict)  # by detector name
+    threats: tuple[str, ...] = ("linf:0.02", "linf:0.05", "linf:0.1")
+    attack: str = "pgd"
+    attack_options: dict[str, object] = field(default_factory=lambda: {"steps": 20})
+    limit: int | None = 200  # images a set, drawn evenly; None: all
+    skip_bad: bool = False
+    device: str = "auto"
+    seed: int = 0
+    batch_size: int = 256
+
+
+def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
+    """Load, fit, and say what is to be done; also what the manifest must tell about it."""
+    threats = [parse(t) for t in s.threats]
+    names = s.detectors or tuple(detectors.registry.names())
+    makers = {name: detectors.registry.get(name) for name in names}
+    for name in s.options:
+        if name not in makers:
+            raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
+    attack = _built(attacks.get(s.attack), s.attack_options, s.attack)
+    device = pick_device(s.device)
+    networks = {name: _network(name) for name in s.models}
+    models = {name: model.to(device) for name, (model, _) in networks.items()}
+    shape = _common_shape({name: card for name, (_, card) in networks.items()})
+    parts, about = _divided(s, shape)
+    outside = {
+        name: data.load(spec, shape=shape, limit=s.limit, skip_bad=s.skip_bad)
+        for name, spec in s.outside.items()
+    }
+    _check_classes(models, parts["fit"])
+    fitted: dict[str, dict[str, Detector]] = {}
+    for m, model in models.items():
+        fitted[m] = {n: _built(make, s.options.get(n, {}), n, model) for n, make in makers.items()}
+        on_device = ((x.to(device), y.to(device)) for x, y in parts["fit"].batches(s.batch_size))
+        detectors.fit_all(fitted[m].values(), on_device)
+    plan = Plan(
+        detectors=fitted,
+        calibrate=parts["calibrate"],
+        inside=parts["test"].thin(s.limit),
+        outside=outside,
+        threats=threats,
+        attack=attack,
+        seed=s.seed,
+        batch_size=s.batch_size,
+    )
+    return plan, about
+
+
+def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[str, Any]]:
+    """Which in-distribution images fit, calibrate and test."""
+    inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
+    if s.train is None:
+        parts = split(inside, fit=0.6, calibrate=0.1, test=0.3)
+        fit_on = f"part of {s.inside}"
+    else:
+        parts = split(inside, calibrate=0.25, test=0.75)
+        parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
+        fit_on = s.train
+    counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
+    return parts, {"split": {"rule": SPLIT_RULE, "fit on": fit_on, **counts}}
+
+
+def _check_classes(models: Mapping[str, Model], fit: ImageSet) -> None:
+    if fit.labels is None:
+        raise InputError(
+            f"expected labelled images to fit on, got none in {fit.name!r}: "
+            "put them in one folder a class, or name such a folder with --train"
+        )
+    for name, model in models.items():
+        if int(fit.labels.max()) >= model.classes:
+            raise InputError(
+                f"expected labels 0 to {model.classes - 1} for {name}, got up to "
+                f"{int(fit.labels.max())}: are these the network's classes?"
+            )
+
+
+def _network(name: str) -> tuple[Model, dict[str, Any]]:
+    """A network of the zoo, or of a checkpoint file, with its card."""
+    if name in zoo.names() or not name.endswith(".safetensors"):
+        return zoo.load(name), zoo.card(name)
+    return checkpoint.load(name), checkpoint.read_card(name)
+
+
+def _common_shape(cards: Mapping[str, Mapping[str, Any]]) -> Shape:
+    shapes = {name: tuple(card["shape"]) for name, card in cards.items()}
+    if len(set(shapes.values())) > 1:
+        raise InputError(f"expected networks that take images of one shape, got {shapes}")
+    c, h, w = next(iter(shapes.values()))
+    return c, h, w
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called so; "auto" is CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
+        raise CapabilityError(
+            f"expected a device such as cpu or cuda, got {name!r}: {_first(e)}"
+        ) from e
+    return device
+
+
+def _built(make: Any, options: Mapping[str, object], name: str, *args: Any) -> Any:
+    try:
+        return make(*args, **options)
+    except TypeError as e:
+        raise InputError(f"{name} does not take these options {dict(options)}: {e}") from e
+
+
+def _first(e: BaseException) -> str:
+    return str(e).splitlines()[0] if str(e) else type(e).__name__

@@ -1,0 +1,203 @@
+"""Trained networks on disk: weights as safetensors, and beside them a card in JSON with their hash."""
+
+import hashlib
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from rood.errors import CapabilityError, CheckpointError, RoodError
+from rood.models import backbones
+from rood.models.backbones import Backbone
+from rood.models.model import Model
+from rood.models.wrap import wrap
+
+FORMAT = 1
+_KEYS = ("format", "backbone", "settings", "mean", "std", "shape", "classes", "sha256")
+
+
+def save(model: Model, path: str | Path, card: Mapping[str, Any], *, half: bool = False) -> None:
+    """Write the weights to `path` and the card beside them, with the same stem and ".json".
+
+    `card` holds at least "shape", (c, h, w) of the images, and "classes", the names of the classes;
+    how to rebuild the network is added here. half: float16 on disk, half the size.
+    """
+    path = Path(path)
+    net = model.net
+    if not isinstance(net, Backbone):
+        raise CapabilityError(
+            f"expected a network of rood.models.backbones, got {type(net).__name__}"
+        )
+    if missing := {"shape", "classes"} - set(card):
+        raise CheckpointError(
+            f"expected {', '.join(sorted(missing))} in the card, got {list(card)}"
+        )
+    state = {k: v.half() if half and v.ndim > 1 else v for k, v in net.state_dict().items()}
+    known = {
+        "format": FORMAT,
+        "backbone": net.name,
+        "settings": net.settings(),
+        "mean": _short(model.mean),
+        "std": _short(model.std),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(state, path)
+        full = known | dict(card) | {"sha256": sha256_of(path)}
+        write_atomically(card_path(path), (json.dumps(full, indent=2) + "\n").encode())
+    except OSError as e:
+        raise CheckpointError(f"cannot write {str(path)!r}: {e.strerror}") from e
+
+
+def load(path: str | Path) -> Model:
+    """The model in `path`, in eval mode with frozen float32 weights, after every check."""
+    path = Path(path)
+    state = read_tensors(path)
+    card = read_card(path)
+    if (found := sha256_of(path)) != card["sha256"]:
+        raise CheckpointError(
+            f"{str(path)!r} does not match its card: expected sha256 {card['sha256'][:12]}..., "
+            f"got {found[:12]}...: the weights or the card were replaced"
+        )
+    net = _build(card, path)
+    _check_fit(net, state, path)
+    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()})
+    try:
+        return wrap(net, head="head", mean=card["mean"], std=card["std"])
+    except (RoodError, TypeError, ValueError) as e:
+        raise CheckpointError(f"{str(path)!r} cannot be used: {e}") from e
+
+
+def load_state(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of anybody's .safetensors, .pth or .pt file; nothing else in it is unpickled."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        return read_tensors(path)
+    _check_there(path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as e:
+        raise CheckpointError(
+            f"{str(path)!r} is damaged or holds more than tensors, which rood never unpickles: "
+            "save network.state_dict() alone"
+        ) from e
+    except (RuntimeError, EOFError, OSError, ValueError, zipfile.BadZipFile) as e:
+        raise CheckpointError(f"{str(path)!r} is cut short or no PyTorch file") from e
+    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+        found = found["state_dict"]
+    if not (isinstance(found, dict) and all(isinstance(v, Tensor) for v in found.values())):
+        raise CheckpointError(
+            f"expected tensors by name in {str(path)!r}, got {type(found).__name__}: "
+            "save network.state_dict()"
+        )
+    return dict(found)
+
+
+def card_path(path: Path) -> Path:
+    """Where the card of a weights file lies."""
+    return path.with_suffix(".json")
+
+
+def read_card(path: str | Path) -> dict[str, Any]:
+    """What is known about the weights in `path`."""
+    place = card_path(Path(path))
+    try:
+        card = json.loads(place.read_text())
+    except FileNotFoundError as e:
+        raise CheckpointError(
+            f"expected the card of {str(path)!r} at {str(place)!r}, found none: keep both together"
+        ) from e
+    except (ValueError, OSError) as e:
+        raise CheckpointError(f"{str(place)!r} is damaged or not JSON") from e
+    if not isinstance(card, dict):
+        raise CheckpointError(
+            f"expected a JSON object in {str(place)!r}, got {type(card).__name__}"
+        )
+    version = card.get("format", FORMAT)
+    if not isinstance(version, int) or version > FORMAT:
+        raise CheckpointError(
+            f"{str(place)!r} has format {version!r}, this rood reads up to {FORMAT}: update rood"
+        )
+    if missing := [k for k in _KEYS if k not in card]:
+        raise CheckpointError(f"{str(place)!r} lacks {', '.join(missing)}")
+    return card
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU."""
+    _check_there(path)
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError) as e:
+        raise CheckpointError(f"{str(path)!r} is cut short or no safetensors file") from e
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file, whole or not at all."""
+    # cloned: safetensors refuses tensors that share memory
+    plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    write_atomically(path, to_bytes(plain))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that a reader sees the old content or the new."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's content."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        what = "found a folder" if path.is_dir() else "found none"
+        raise CheckpointError(f"expected a weights file at {str(path)!r}, {what}")
+
+
+def _build(card: Mapping[str, Any], path: Path) -> Backbone:
+    try:
+        return backbones.create(card["backbone"], **card["settings"])
+    except (RoodError, TypeError) as e:
+        raise CheckpointError(f"the card of {str(path)!r} cannot be followed: {e}") from e
+
+
+def _check_fit(net: Backbone, state: Mapping[str, Tensor], path: Path) -> None:
+    wanted = net.state_dict()
+    for name in sorted(set(wanted) | set(state)):
+        if name not in state or name not in wanted:
+            what = "lacks" if name not in state else "has no place in the network for"
+            raise CheckpointError(f"{str(path)!r} {what} {name!r}: another backbone or settings?")
+        old, new = tuple(wanted[name].shape), tuple(state[name].shape)
+        if old != new:
+            raise CheckpointError(
+                f"expected {name!r} of shape {old} in {str(path)!r}, got {new}: "
+                "another number of classes, channels or width?"
+            )
+        if not state[name].isfinite().all():
+            raise CheckpointError(
+                f"expected finite weights in {str(path)!r}, got NaN or infinity in {name!r}"
+            )
+
+
+def _short(values: Tensor) -> list[float]:
+    """Float32 numbers in as few digits as give them back."""
+    return [float(f"{v:.8g}") for v in values.flatten().tolist()]

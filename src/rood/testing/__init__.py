@@ -1,0 +1,17 @@
+"""Public contract checks: show that a detector, attack or objective keeps what rood promises.
+
+    from rood.testing import detector_checks, toy_world
+
+    world = toy_world()
+    for check in detector_checks(MyDetector):
+        check(MyDetector, world)
+
+A check that fails raises an AssertionError whose message says what is wrong.
+"""
+
+from rood.testing.attacks import attack_checks
+from rood.testing.detectors import detector_checks
+from rood.testing.objectives import objective_checks
+from rood.testing.world import World, toy_world
+
+__all__ = ["World", "attack_checks", "detector_checks", "objective_checks", "toy_world"]

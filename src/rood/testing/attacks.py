@@ -1,0 +1,269 @@
+"""What every attack must keep, as checks that run on any of them, yours included.
+
+for check in attack_checks(MyAttack):
+    check(MyAttack, toy_world())
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from rood.attacks.base import AnyGoal, Attack
+from rood.attacks.random_search import RandomSearch
+from rood.errors import InputError
+from rood.seeds import generator
+from rood.shapes import Images, Scores
+from rood.testing._support import as_in_production, no_trace, require, require_error
+from rood.testing.world import World
+from rood.threat import L2, Linf, Threat
+
+AttackFactory: TypeAlias = Callable[..., Attack]  # what `registry.get(name)` gives
+AttackCheck: TypeAlias = Callable[[AttackFactory, World], None]
+
+THREATS: tuple[Threat, ...] = (Linf(8 / 255), L2(0.5), Linf(0.0), L2(0.0))
+
+
+def attack_checks(factory: AttackFactory) -> Iterator[AttackCheck]:
+    """Every check that applies; whether the attack uses gradients is found by trying."""
+    attack = make(factory)
+    yield check_stays_in_the_threat_model
+    yield check_is_never_worse_than_the_start
+    yield check_is_reproducible
+    yield check_treats_each_image_on_its_own
+    yield check_survives_a_flat_goal
+    yield check_never_takes_nan_for_better
+    yield check_works_without_autograd
+    yield check_leaves_everything_as_it_was
+    yield check_refuses_what_is_not_an_image
+    yield check_gives_nothing_for_no_images
+    yield check_gains_more_with_a_larger_budget
+    if budget(attack) is not None:
+        yield check_keeps_its_query_budget
+    if not isinstance(attack, RandomSearch):
+        yield check_beats_random_search
+    if uses_gradients(attack):
+        yield check_reaches_the_optimum_of_a_linear_goal
+
+
+def make(factory: AttackFactory) -> Attack:
+    """The attack with default settings, or the cheap `example()` of a class that has one."""
+    return getattr(factory, "example", factory)() if inspect.isclass(factory) else factory()
+
+
+def budget(attack: Attack) -> int | None:
+    """How often it may ask for the goal of an image, start and final comparison included."""
+    if hasattr(attack, "steps"):
+        return int(getattr(attack, "restarts", 1) * (attack.steps + 1) + 2)
+    return int(attack.queries + 2) if hasattr(attack, "queries") else None
+
+
+def uses_gradients(attack: Attack) -> bool:
+    """Whether it ever gives the goal an image to differentiate in."""
+    asked = []
+
+    def goal(x: Images) -> Scores:
+        asked.append(x.requires_grad)
+        return x.flatten(1).sum(dim=1)
+
+    attack(goal, torch.full((1, 3, 4, 4), 0.5), Linf(0.1), _source())
+    return any(asked)
+
+
+class Counted:
+    """A goal that counts the images it was asked about."""
+
+    def __init__(self, goal: AnyGoal) -> None:
+        self.goal = goal
+        self.images = 0
+
+    def __call__(self, x: Images) -> Scores:
+        self.images += len(x)
+        return self.goal(x)
+
+
+def check_stays_in_the_threat_model(factory: AttackFactory, world: World) -> None:
+    """Ball and box, for both norms and eps = 0, also from pixels that are exactly 0 or 1."""
+    x = world.inside[:6]
+    for images in (x, x.round(), torch.zeros_like(x[:1]), torch.ones_like(x[:1])):
+        for threat in THREATS:
+            found = make(factory)(_energy(world), images, threat, _source())
+            require(found.shape == images.shape, f"gave {found.shape} for {images.shape}")
+            inside = ((found >= 0) & (found <= 1)).all()
+            require(inside, f"left the pixel box: [{found.min():.6g}, {found.max():.6g}], {threat}")
+            size = threat.size(found - images).max()
+            require(threat.contains(found, images).all(), f"moved by {size:.6g} under {threat}")
+
+
+def check_is_never_worse_than_the_start(factory: AttackFactory, world: World) -> None:
+    """No image ends below where it began: not for either sign, not where the gradient misleads."""
+    x = world.inside[:12]
+    energy = _energy(world)
+    goals = {"a goal": energy, "a goal": lambda x: -energy(x), "a misleading goal": _misleading}
+    for what, goal in goals.items():
+        for threat in THREATS:
+            found = make(factory)(goal, x, threat, _source())
+            with torch.no_grad():
+                lost = (goal(x) - goal(found)).max().item()
+            require(lost <= 0, f"{what} fell by {lost:.3g} under {threat}: keep the start instead")
+
+
+def check_is_reproducible(factory: AttackFactory, world: World) -> None:
+    """The same generator gives the same images; the global random state plays no part."""
+    x, goal = world.inside[:6].double(), _waves
+    with no_trace("the attack"):
+        first = make(factory)(goal, x, Linf(8 / 255), _source(3))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(12345)
+        second = make(factory)(goal, x, Linf(8 / 255), _source(3))
+    require(torch.equal(first, second), "the same generator gave different images")
+
+
+def check_treats_each_image_on_its_own(factory: AttackFactory, world: World) -> None:
+    """Batch size and order do not matter, and each image has its own random numbers."""
+    x = world.inside[:6].double()  # rounding is then no excuse
+    for threat in (Linf(8 / 255), L2(0.5)):
+
+        def attacked(x: Images, threat: Threat = threat) -> Images:
+            return make(factory)(_waves, x, threat, _source(5))
+
+        together = attacked(x)
+        alone = torch.cat([attacked(one) for one in x.split(1)])
+        off = (alone - together).abs().max().item()
+        require(off < 1e-6, f"an image alone ends {off:.3g} from where it ends in a batch")
+        off = (attacked(x.flip(0)).flip(0) - together).abs().max().item()
+        require(off < 1e-6, f"the order of the batch moves results by {off:.3g}")
+
+
+def check_survives_a_flat_goal(factory: AttackFactory, world: World) -> None:
+    """Zero gradient everywhere: nothing to gain, no NaN."""
+    x = world.inside[:6]
+    for threat in THREATS:
+        found = make(factory)(lambda x: 0 * x.flatten(1).sum(dim=1), x, threat, _source())
+        require(found.isfinite().all(), f"a flat goal gave pixels that are not finite, {threat}")
+        require(threat.contains(found, x).all(), f"a flat goal led out of {threat}")
+
+
+def check_never_takes_nan_for_better(factory: AttackFactory, world: World) -> None:
+    """A goal that breaks away from the start: what is returned still has a value."""
+    x = world.inside[:6]
+    start = x.flatten(1).sum(dim=1)
+
+    def breaks(x: Images) -> Scores:
+        total = x.flatten(1).sum(dim=1)
+        return torch.where(total > start + 1e-3, torch.nan, total)
+
+    for threat in THREATS[:2]:
+        found = make(factory)(breaks, x, threat, _source())
+        require(found.isfinite().all(), f"a goal that can be NaN gave NaN pixels, {threat}")
+        with torch.no_grad():
+            require((breaks(found) >= breaks(x)).all(), f"NaN was taken for better, {threat}")
+
+
+def check_works_without_autograd(factory: AttackFactory, world: World) -> None:
+    """The same images where the caller has switched gradients off."""
+    x, goal = world.inside[:4], _energy(world)
+    want = make(factory)(goal, x, Linf(8 / 255), _source())
+    for switch in (torch.no_grad, torch.inference_mode):
+        with switch():
+            found = make(factory)(goal, x.clone(), Linf(8 / 255), _source())
+            off = (found - want).abs().max().item()
+        require(off < 1e-6, f"{switch.__name__} moves the result by {off:.3g}")
+
+
+def check_leaves_everything_as_it_was(factory: AttackFactory, world: World) -> None:
+    """Input, model and global randomness."""
+    x = world.inside[:4].clone()
+    with no_trace("the attack", world.model, x=x):
+        make(factory)(_energy(world), x, Linf(8 / 255), _source())
+
+
+def check_refuses_what_is_not_an_image(factory: AttackFactory, world: World) -> None:
+    """Pixels outside [0, 1] or NaN are an InputError, not an attack on something else."""
+    x = world.inside[:2]
+    wrong = {"normalised pixels": (x - 0.5) / 0.25, "NaN pixels": x * torch.nan}
+    for what, images in wrong.items():
+        call = lambda images=images: make(factory)(_energy(world), images, Linf(0.1), _source())
+        require_error(InputError, call, what)
+
+
+def check_gives_nothing_for_no_images(factory: AttackFactory, world: World) -> None:
+    """An empty batch comes back empty."""
+    with as_in_production():
+        found = make(factory)(_energy(world), world.inside[:0], Linf(0.1), _source())
+    require(found.shape == world.inside[:0].shape, f"gave {tuple(found.shape)} for no images")
+
+
+def check_gains_more_with_a_larger_budget(factory: AttackFactory, world: World) -> None:
+    """More eps, steps or queries gain no less on a smooth goal, on average."""
+    attack, x, goal = make(factory), world.inside[:12], _energy(world)
+    gains = [_gain(attack, goal, x, Linf(eps / 255)) for eps in (1, 4, 16)]
+    require(gains == sorted(gains), f"gains {gains} fall as eps grows: is eps used?")
+    for field in ("steps", "queries"):
+        if hasattr(attack, field):
+            few, many = (
+                _gain(dataclasses.replace(attack, **{field: n}), goal, x, Linf(8 / 255))
+                for n in (3, 30)
+            )
+            require(many >= 0.99 * few, f"30 {field} gain {many:.4g}, 3 gain {few:.4g}")
+
+
+def check_keeps_its_query_budget(factory: AttackFactory, world: World) -> None:
+    """restarts (steps + 1) + 2 questions an image, or queries + 2."""
+    attack, x = make(factory), world.inside[:4]
+    goal = Counted(_energy(world))
+    attack(goal, x, Linf(8 / 255), _source())
+    asked, allowed = goal.images / len(x), budget(attack)
+    require(allowed is not None and asked <= allowed, f"asked {asked:g} times of {allowed} allowed")
+
+
+def check_beats_random_search(factory: AttackFactory, world: World) -> None:
+    """At as many questions; where it does not, the search itself is broken."""
+    x = world.inside[:12]
+    goal = Counted(_energy(world))
+    mine = _gain(make(factory), goal, x, Linf(8 / 255))
+    queries = max(1, goal.images // len(x) - 4)  # without the questions of `_gain` and the compare
+    other = _gain(RandomSearch(queries=queries), goal, x, Linf(8 / 255))
+    require(mine >= other, f"gains {mine:.4g}, random search {other:.4g} in {queries} queries")
+
+
+def check_reaches_the_optimum_of_a_linear_goal(factory: AttackFactory, world: World) -> None:
+    """<w, x> rises by eps |w|_1 in L-infinity and by eps |w|_2 in L2, and by no more."""
+    x = 0.3 + 0.4 * world.inside[:8]  # the ball does not touch the box
+    w = torch.randn(x.shape, generator=generator(0, "linear goal"))
+    goal = lambda x: (x * w[: len(x)]).flatten(1).sum(dim=1)
+    # in L2 a start on the sphere is turned towards w step by step, and never quite gets there
+    for threat, order, least in ((Linf(8 / 255), 1, 0.99), (L2(0.5), 2, 0.98)):
+        best = threat.eps * w.flatten(1).norm(p=order, dim=1)
+        gain = goal(make(factory)(goal, x, threat, _source())) - goal(x)
+        share = (gain / best).min().item()
+        require(share >= least, f"reaches {share:.1%} of the optimum of a linear goal, {threat}")
+
+
+def _gain(attack: Attack, goal: AnyGoal, x: Images, threat: Threat) -> float:
+    found = attack(goal, x, threat, _source())
+    with torch.no_grad():
+        return (goal(found) - goal(x)).mean().item()
+
+
+def _energy(world: World) -> Callable[[Images], Scores]:
+    return lambda x: -world.model(x).logits.logsumexp(dim=1)
+
+
+def _misleading(x: Images) -> Scores:
+    """Its gradient points away from where it grows: x - floor(x) jumps down at every 1/100."""
+    saw: Tensor = 100 * x - (100 * x).detach().floor()
+    return (saw - 100 * x.detach() * 1.1).flatten(1).sum(dim=1)
+
+
+def _waves(x: Images) -> Scores:
+    """Many maxima within a ball, so that the end depends on the start; pixels do not mix."""
+    phase = torch.arange(x[0].numel(), dtype=x.dtype, device=x.device)
+    return ((1.5 + phase.cos()) * (60 * x.flatten(1) + phase).sin()).sum(dim=1)
+
+
+def _source(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,1 @@
+"""Training: objectives, one visible loop, and the recipes of the networks that are shipped."""

@@ -1,0 +1,12 @@
+"""Training objectives, one a file; `registry` finds them by file name."""
+
+from rood.registry import Registry
+from rood.training.objectives.base import Batch, Objective
+
+registry: Registry[Objective] = Registry(__name__, Objective)
+
+__all__ = ["Batch", "Objective", "registry"]
+
+
+def __getattr__(name: str) -> type[Objective]:
+    return registry.by_class_name(name)

