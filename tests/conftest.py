@@ -17,7 +17,7 @@ def _world() -> World:
     return toy_world()
 
 
-@pytest.fixture()
+@pytest.fixture
 def world(_world: World) -> World:
     """The toy world, fresh for each test: a faulty detector may write into it."""
     return _world.copy()

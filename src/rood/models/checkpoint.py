@@ -1,4 +1,4 @@
-"""Trained networks on disk: weights as safetensors, and beside them a card in JSON with their hash."""
+"""Trained networks on disk: weights as safetensors, beside them a JSON card with their hash."""
 
 import hashlib
 import json

@@ -25,7 +25,7 @@ def load(name: str) -> Model:
 
 
 def card(name: str) -> dict[str, Any]:
-    """What is known about a network: its data, objective, accuracy and the command that trains it."""
+    """What is known about a network: data, objective, accuracy, the command that trains it."""
     _check(name)
     with as_file(_FOLDER) as folder:
         return checkpoint.read_card(folder / f"{name}.safetensors")

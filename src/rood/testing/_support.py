@@ -37,11 +37,14 @@ def class_of(factory: Callable[..., Any]) -> type[Any]:
     return cls
 
 
+def example(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """How to make one: a class that needs more than its defaults, or less, has an `example`."""
+    return getattr(factory, "example", factory) if inspect.isclass(factory) else factory
+
+
 def build(factory: DetectorFactory, world: World, *, fit: bool = True) -> Detector:
-    """The detector on a copy of the world's model; `example(model)` where the class has one."""
-    if inspect.isclass(factory):
-        factory = getattr(factory, "example", factory)
-    detector = factory(copy.deepcopy(world.model)).eval()
+    """The detector on a copy of the world's model, in eval mode."""
+    detector: Detector = example(factory)(copy.deepcopy(world.model)).eval()
     return detector.fit(world.train) if fit else detector
 
 
@@ -115,10 +118,9 @@ def _look(modules: Iterable[nn.Module], tensors: Mapping[str, Tensor]) -> dict[s
 
 
 def _inside(module: nn.Module) -> dict[str, Any]:
-    look: dict[str, Any] = {
-        f"the mode of {n or 'it'}": m.training for n, m in module.named_modules()
-    }
+    look: dict[str, Any] = {}
     for name, layer in module.named_modules():
+        look[f"the mode of {name or 'it'}"] = layer.training
         hooks = (len(layer._forward_hooks), len(layer._backward_hooks))
         look[f"the hooks of {name or 'it'}"] = hooks
     for name, p in module.named_parameters():

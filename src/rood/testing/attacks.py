@@ -5,9 +5,8 @@ for check in attack_checks(MyAttack):
 """
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from rood.attacks.random_search import RandomSearch
 from rood.errors import InputError
 from rood.seeds import generator
 from rood.shapes import Images, Scores
-from rood.testing._support import as_in_production, no_trace, require, require_error
+from rood.testing._support import as_in_production, example, no_trace, require, require_error
 from rood.testing.world import World
 from rood.threat import L2, Linf, Threat
 
@@ -51,7 +50,8 @@ def attack_checks(factory: AttackFactory) -> Iterator[AttackCheck]:
 
 def make(factory: AttackFactory) -> Attack:
     """The attack with default settings, or the cheap `example()` of a class that has one."""
-    return getattr(factory, "example", factory)() if inspect.isclass(factory) else factory()
+    attack: Attack = example(factory)()
+    return attack
 
 
 def budget(attack: Attack) -> int | None:
@@ -102,7 +102,11 @@ def check_is_never_worse_than_the_start(factory: AttackFactory, world: World) ->
     """No image ends below where it began: not for either sign, not where the gradient misleads."""
     x = world.inside[:12]
     energy = _energy(world)
-    goals = {"a goal": energy, "a goal": lambda x: -energy(x), "a misleading goal": _misleading}
+    goals = {
+        "a goal": energy,
+        "a goal turned": lambda x: -energy(x),
+        "a misleading goal": _misleading,
+    }
     for what, goal in goals.items():
         for threat in THREATS:
             found = make(factory)(goal, x, threat, _source())
@@ -204,10 +208,7 @@ def check_gains_more_with_a_larger_budget(factory: AttackFactory, world: World) 
     require(gains == sorted(gains), f"gains {gains} fall as eps grows: is eps used?")
     for field in ("steps", "queries"):
         if hasattr(attack, field):
-            few, many = (
-                _gain(dataclasses.replace(attack, **{field: n}), goal, x, Linf(8 / 255))
-                for n in (3, 30)
-            )
+            few, many = (_gain(_with(attack, field, n), goal, x, Linf(8 / 255)) for n in (3, 30))
             require(many >= 0.99 * few, f"30 {field} gain {many:.4g}, 3 gain {few:.4g}")
 
 
@@ -241,6 +242,10 @@ def check_reaches_the_optimum_of_a_linear_goal(factory: AttackFactory, world: Wo
         gain = goal(make(factory)(goal, x, threat, _source())) - goal(x)
         share = (gain / best).min().item()
         require(share >= least, f"reaches {share:.1%} of the optimum of a linear goal, {threat}")
+
+
+def _with(attack: Attack, field: str, value: Any) -> Attack:
+    return dataclasses.replace(attack, **{field: value})
 
 
 def _gain(attack: Attack, goal: AnyGoal, x: Images, threat: Threat) -> float:

@@ -6,7 +6,9 @@ for check in detector_checks(MyDetector):
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import get_args
 
 import torch
 
@@ -103,7 +105,7 @@ def check_refuses_what_is_not_an_image(factory: DetectorFactory, world: World) -
         "images on another device": x.to("meta"),
     }
     for what, images in wrong.items():
-        require_error(InputError, lambda images=images: d.score(images), what)  # type: ignore[misc]
+        require_error(InputError, partial(d.score, images), what)
 
 
 def check_complains_before_fit(factory: DetectorFactory, world: World) -> None:
@@ -134,7 +136,8 @@ def check_hyperparameters_are_keywords_with_defaults(
 ) -> None:
     """Model or parts first, then keywords with defaults, stored by name and ready for JSON."""
     cls = class_of(factory)
-    for f in {cls, factory}:
+    makers: list[Callable[..., object]] = [cls, factory]
+    for f in makers:
         for p in list(inspect.signature(f).parameters.values())[1:]:
             require(p.kind is p.KEYWORD_ONLY, f"make {p.name!r} keyword-only, after a `*`")
             usable = p.default is not p.empty or hasattr(cls, "example")
@@ -151,7 +154,8 @@ def check_hyperparameters_are_keywords_with_defaults(
 def check_declares_gradient_and_cost(factory: DetectorFactory, world: World) -> None:
     """The gradient is of a known kind; cost() is two counts of passes."""
     kind = class_of(factory).gradient
-    require(kind in Gradient.__args__, f"expected a gradient in {Gradient.__args__}, got {kind!r}")  # type: ignore[attr-defined]
+    kinds = get_args(Gradient)
+    require(kind in kinds, f"expected a gradient in {kinds}, got {kind!r}")
     cost = build(factory, world, fit=False).cost()
     counts = len(cost) == 2 and all(type(n) is int and n >= 0 for n in cost)
     require(counts, f"expected cost() to be (forwards, backwards), got {cost}")

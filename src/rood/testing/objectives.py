@@ -4,7 +4,6 @@ for check in objective_checks(MyObjective):
     check(MyObjective, toy_world())
 """
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -13,7 +12,14 @@ from torch import Tensor, nn
 
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.testing._support import as_in_production, class_of, no_trace, require, require_error
+from rood.testing._support import (
+    as_in_production,
+    class_of,
+    example,
+    no_trace,
+    require,
+    require_error,
+)
 from rood.testing.world import World
 from rood.training.objectives.base import Batch, Objective
 
@@ -36,7 +42,8 @@ def objective_checks(factory: ObjectiveFactory) -> Iterator[ObjectiveCheck]:
 
 def make(factory: ObjectiveFactory) -> Objective:
     """The objective with default settings, or the `example()` of a class that has one."""
-    return getattr(factory, "example", factory)() if inspect.isclass(factory) else factory()
+    objective: Objective = example(factory)()
+    return objective
 
 
 def in_training(world: World) -> Model:

@@ -1,4 +1,4 @@
-"""Architectures, one a file; `registry` finds them by file name, `create` makes one with its weights."""
+"""Architectures, one a file; `registry` finds them by file name, `create` fills in the weights."""
 
 from typing import Any
 

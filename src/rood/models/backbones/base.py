@@ -56,7 +56,7 @@ class Backbone(nn.Module, ABC):
             else:
                 continue
             if getattr(layer, "bias", None) is not None:
-                layer.bias.zero_()  # type: ignore[operator, union-attr]
+                layer.bias.zero_()  # type: ignore[union-attr]
             written.update(map(id, _own(layer)))
         if left := [n for n, t in self.state_dict(keep_vars=True).items() if id(t) not in written]:
             raise CapabilityError(f"no initial value is known for {', '.join(left)}")

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(ABC):
-    """Hyper-parameters are fields; nothing else is stored, so that one instance serves all steps."""
+    """Hyper-parameters are fields; nothing else is stored, so one instance serves all steps."""
 
     needs_outliers: ClassVar[bool] = False
 
