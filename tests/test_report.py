@@ -9,6 +9,7 @@ import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from safetensors.numpy import save_file
 
 from rood.errors import ResultsError
 from rood.report import write_report
-from rood.report.page import embedded, render
+from rood.report.embed import embedded
+from rood.report.page import render
 from rood.report.read import Folder, read_folder
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -54,8 +56,21 @@ class Text(HTMLParser):
         return "\n".join(self.words)
 
     @property
-    def figures(self) -> dict[str, dict[str, dict[str, dict[str, object]]]]:
-        return json.loads(self.scripts[0])
+    def figures(self) -> dict[str, Any]:
+        """The figures as the page's script puts them together."""
+        figures = json.loads(self.scripts[0])
+        for figure in figures.values():
+            figure["drawings"] = _whole(figure["drawings"], figure["styles"])
+        return figures
+
+
+def _whole(node: Any, styles: list[dict[str, Any]]) -> Any:
+    if isinstance(node, list):
+        return [_whole(item, styles) for item in node]
+    if not isinstance(node, dict):
+        return node
+    own = {key: _whole(value, styles) for key, value in node.items() if key != "like"}
+    return styles[node["like"]] | own if "like" in node else own
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def test_a_detector_that_falls_is_named_with_network_budget_and_both_numbers() -
 def test_when_everything_falls_the_page_says_so() -> None:
     rows = case("msp", 0.97, 0.0) + case("knn", 0.95, 0.31)
     assert headline(rows) == "Every detector falls under attack."
-    assert "Also fallen on net: knn (0.95 → 0.31)." in said(rows)
+    assert "Also fallen on net: knn (0.95\u00a0→\u00a00.31)." in said(rows)
     assert "No detector on net survives: the best in the worst case, knn" in said(rows)
 
 
@@ -49,7 +49,7 @@ def test_the_one_survivor_is_named() -> None:
     rows = case("msp", 0.97, 0.0) + case("knn", 0.95, 0.91)
     assert headline(rows) == "Only knn stays above a coin toss under attack."
     assert "Best in the worst case on net: knn, which keeps an AUROC of 0.91" in said(rows)
-    assert "Still standing on net: knn (0.95 → 0.91)" in said(rows)
+    assert "Still standing on net: knn (0.95\u00a0→\u00a00.91)" in said(rows)
 
 
 def test_the_worst_dataset_counts_and_its_own_clean_number_stands_beside_it() -> None:
@@ -59,7 +59,7 @@ def test_the_worst_dataset_counts_and_its_own_clean_number_stands_beside_it() ->
 
 def test_the_largest_eps_counts() -> None:
     rows = case("msp", 0.97, 0.6, scenario="pgd linf:8/255") + case("msp", 0.97, 0.9)
-    assert "(0.97 → 0.90)" in said(rows)
+    assert "(0.97\u00a0→\u00a00.90)" in said(rows)
     rows = case("msp", 0.97, 0.4, scenario="pgd linf:128/255") + case("msp", 0.97, 0.9)
     assert "change every pixel by 128/255 brings its AUROC from 0.97 to 0.40" in said(rows)
 

@@ -202,7 +202,14 @@ def against_eps(numbers: Numbers) -> Figure | None:
         yaxis={**GRID, "range": [-0.02, 1.02], "title": {"text": "AUROC"}, "dtick": 0.25},
         xaxis={**GRID, "title": {"text": "eps (pixel units; 0 = clean)"}, "rangemode": "tozero"},
         shapes=[coin_toss("y")],
-        legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "xanchor": "left"},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": -0.22,
+            "yanchor": "top",
+            "xanchor": "left",
+            "maxheight": 2000,
+        },
     )
     labels = tuple({"linf": "L∞", "l2": "L2"}.get(f, shown(f)) for f in families)
     return Figure(
@@ -228,12 +235,18 @@ def _eps_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dra
     if not traces:
         return None
     summary = f"On {shown(model)} against {shown(dataset)}, from the smallest to the largest eps: "
-    height = 380 + 11 * len(traces)
     return {
         "data": traces,
-        "layout": {"height": height},
+        "layout": {"xaxis": _eps_ticks(numbers, family)},
         "summary": summary + "; ".join(ends) + ".",
     }
+
+
+def _eps_ticks(numbers: Numbers, family: str) -> dict[str, Any]:
+    """Budgets spelled as they were asked for: 8/255, not 0.03137."""
+    budgets = {b.eps: b.text for b in map(budget, numbers.families[family])}
+    texts = ["0", *(plot_text(text) for text in budgets.values())]
+    return {"tickvals": [0.0, *budgets], "ticktext": texts}
 
 
 def _line(i: int, detector: str, x: list[float], y: list[float]) -> dict[str, Any]:
@@ -241,7 +254,7 @@ def _line(i: int, detector: str, x: list[float], y: list[float]) -> dict[str, An
     return trace(
         x=x,
         y=y,
-        name=plot_text(detector, 24),
+        name=plot_text(detector, 22),
         meta=shown(detector),
         mode="lines+markers",
         line={"color": colour, "dash": DASHES[(i // LINES) % len(DASHES)], "width": 2},

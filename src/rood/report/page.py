@@ -15,7 +15,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood.report import figures, gallery, histograms, standing, tables, verdict
-from rood.report.figures import Figure
+from rood.report.embed import compact, embedded
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
 from rood.report.words import count, number, percent, shown
@@ -47,7 +47,7 @@ def render(folder: Folder) -> str:
         .render(
             **_facts(folder, numbers),
             figures=drawn,
-            figures_json=Markup(embedded({name: _plain(f) for name, f in drawn.items() if f})),
+            figures_json=Markup(embedded({name: compact(f) for name, f in drawn.items() if f})),
             page_css=Markup(_asset("page.css")),
             policy=_policy(list(scripts.values())),
             **{name: Markup(text) for name, text in scripts.items()},
@@ -130,26 +130,6 @@ def _plain_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain_value, value))
     return f"{value:.6g}" if isinstance(value, float) else shown(value, 300)
-
-
-def _plain(figure: Figure) -> dict[str, Any]:
-    return {"layout": figure.layout, "drawings": figure.drawings}
-
-
-def embedded(value: object) -> str:
-    """JSON that can stand inside a script element: nothing in it ends the element, NaN is null."""
-    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _policy(scripts: list[str]) -> str:

@@ -142,9 +142,8 @@ def _best(found: list[Standing], model: str) -> list[Sentence]:
     value = number(best.attacked.value)
     if best.kind == "fell":
         # one that could not be judged is no survivor, but it has not been seen to fall either
-        judged = (
-            "No detector" if len(believed) == len(found) else "No detector that could be judged"
-        )
+        every = all(s.kind == "fell" for s in found)
+        judged = "No detector" if every else "No detector that could be judged"
         lead = f"{judged} on {shown(model)} survives:"
         rest = f"the best in the worst case, {best.name}, is left with an AUROC of {value}."
     else:
@@ -202,7 +201,7 @@ def _why(s: Standing) -> str:
 def _arrow(s: Standing) -> str:
     if not s.clean:
         return f"{s.name} ({number(s.attacked.value)})"
-    return f"{s.name} ({number(s.clean.value)} → {number(s.attacked.value)})"
+    return f"{s.name} ({number(s.clean.value)}\u00a0→\u00a0{number(s.attacked.value)})"
 
 
 def _clean(s: Standing) -> str:
@@ -233,6 +232,7 @@ def _between(numbers: Numbers, family: str) -> list[Sentence]:
     )
     before, after = numbers.accuracy(a.model), numbers.accuracy(b.model)
     if before and after:
-        cost = f"from {number(before.value)} to {number(after.value)}"
-        rest += f"; the accuracy on clean images goes {cost}"
+        pair = [number(before.value), number(after.value)]
+        cost = f"stays at {pair[0]}" if pair[0] == pair[1] else f"goes from {pair[0]} to {pair[1]}"
+        rest += f"; the accuracy on clean images {cost}"
     return [Sentence("compare", "What hardening buys:", rest + ".")]

@@ -1,5 +1,6 @@
 """The one training loop: every step in sight, every random number seeded by what it is for."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -7,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rood.data.base import ImageSet
 from rood.errors import InputError, RoodError
 from rood.models.model import Model
 from rood.seeds import generator
-from rood.shapes import Images
 from rood.training import state
-from rood.training.objectives.base import Batch, Objective
-from rood.training.settings import Augment, Settings
+from rood.training.feed import Feed
+from rood.training.objectives.base import Objective
+from rood.training.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -41,68 +40,49 @@ def train(
     outliers: ImageSet | None = None,
     held_out: ImageSet | None = None,
     settings: Settings | None = None,
-    out: Path
-    | None = None,  # folder for the state after each epoch; the same call continues from it
+    out: Path | None = None,  # folder for the state after each epoch, to continue from
     device: str | torch.device = "cpu",
 ) -> Iterator[Epoch]:
-    """Train `model` in place, one epoch for each record drawn; afterwards it is in eval mode, frozen.
+    """Train `model` in place, one epoch for each record drawn; then it is in eval mode and frozen.
 
-    A run that continues from `out` ends with the weights of an undisturbed one, to the last bit on
-    the CPU. Epochs done before are not yielded again.
+    The same call on a folder `out` continues where it stopped, and ends with the weights of an
+    undisturbed run, to the last bit on the CPU. Epochs done before are not yielded again.
     """
     settings = settings or Settings()
     _check(model, objective, data, outliers)
-    run = describe(model, objective, data, outliers, settings)
-    return _epochs(model, objective, data, outliers, held_out, settings, run, out, device)
+    outliers = outliers if objective.needs_outliers else None
+    run = {
+        "settings": asdict(settings),
+        "objective": {"name": objective.name} | asdict(objective),
+        "data": data.fingerprint(),
+        "outliers": None if outliers is None else outliers.fingerprint(),
+        "start": model.fingerprint(),  # of the weights before the first step
+    }
+    feed = Feed(data, outliers, settings, torch.device(device))
+    return _epochs(model, objective, feed, held_out, out, run)
 
 
 def _epochs(
     model: Model,
     objective: Objective,
-    data: ImageSet,
-    outliers: ImageSet | None,
+    feed: Feed,
     held_out: ImageSet | None,
-    settings: Settings,
-    run: dict[str, Any],
     out: Path | None,
-    device: str | torch.device,
+    run: dict[str, Any],
 ) -> Iterator[Epoch]:
-    device = torch.device(device)
-    on_gpu = device.type == "cuda"
-    model.to(device).requires_grad_()
-    if on_gpu:
-        model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        nesterov=True,
-    )
-    feed = Feed(data, outliers if objective.needs_outliers else None, settings, device)
+    settings = feed.settings
+    optimizer = _optimizer(model, settings, feed.device)
     done = _continue(model, optimizer, out, run)
+    _try_out(model, feed)
     try:
         for epoch in range(len(done) + 1, settings.epochs + 1):
             started = time.perf_counter()
-            model.train()
-            total = torch.zeros((), device=device)
-            for step in range(feed.steps):
-                lr = settings.lr_at((feed.steps * (epoch - 1) + step + 1) / feed.total)
-                optimizer.param_groups[0]["lr"] = lr
-                batch = feed.batch(epoch, step)
-                noise = generator(settings.seed, "objective", epoch, step)
-                with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
-                    loss = objective.loss(model, batch, noise)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                total += loss.detach()
-            model.eval()
-            mean = total.item() / feed.steps
-            _check_finite(model, mean, epoch, out)
+            loss = _one_epoch(model, objective, feed, optimizer, epoch)
+            _check_finite(model, loss, epoch, out)
             accuracy = None if held_out is None else accuracy_of(model, held_out)
+            lr = optimizer.param_groups[0]["lr"]
             seconds = time.perf_counter() - started
-            record = Epoch(epoch, settings.epochs, mean, lr, seconds, accuracy)
+            record = Epoch(epoch, settings.epochs, loss, lr, seconds, accuracy)
             done.append(asdict(record))
             if out is not None:
                 state.save(out, state.State(_tensors(model, optimizer), done), run)
@@ -111,65 +91,26 @@ def _epochs(
         model.eval().requires_grad_(False)
 
 
-class Feed:
-    """The batches of every step, from data that lies on the device as it is stored."""
-
-    def __init__(
-        self, data: ImageSet, outliers: ImageSet | None, settings: Settings, device: torch.device
-    ) -> None:
-        assert data.labels is not None
-        self.settings, self.device = settings, device
-        self.images, self.labels = data.images.to(device), data.labels.long().to(device)
-        self.outliers = None if outliers is None else outliers.images.to(device)
-        self.size = min(settings.batch_size, len(data))
-        self.steps = len(data) // self.size  # what is left over waits for another epoch
-        self.total = self.steps * settings.epochs
-        self._orders: dict[str, tuple[int, Tensor]] = {}
-
-    def batch(self, epoch: int, step: int) -> Batch:
-        """What step number `step` of an epoch trains on."""
-        which = self._places("images", len(self.images), self.size, epoch, step)
-        x = self._pixels("images", self.images[which], epoch, step)
-        if self.outliers is None:
-            return Batch(x, self.labels[which])
-        size = self.settings.outlier_batch or self.size
-        others = self._places("outliers", len(self.outliers), size, epoch, step)
-        o = self._pixels("outliers", self.outliers[others], epoch, step)
-        return Batch(x, self.labels[which], o)
-
-    def _places(self, what: str, n: int, size: int, epoch: int, step: int) -> Int[Tensor, " s"]:
-        """A share of a shuffle of all n places; of several, where an epoch needs more than n."""
-        if self._orders.get(what, (0, None))[0] != epoch:
-            source = generator(self.settings.seed, "order", what, epoch)
-            rounds = -(-self.steps * size // n)
-            order = torch.cat([torch.randperm(n, generator=source) for _ in range(rounds)])
-            self._orders[what] = epoch, order.to(self.device)
-        return self._orders[what][1][step * size : (step + 1) * size]
-
-    def _pixels(self, what: str, images: Tensor, epoch: int, step: int) -> Images:
-        augment = self.settings.augment
-        if augment.shift or augment.flip:
-            images = augmented(images, augment, generator(self.settings.seed, what, epoch, step))
-        x = images.float()
-        return x / 255 if images.dtype == torch.uint8 else x
-
-
-def augmented(images: Tensor, augment: Augment, source: torch.Generator) -> Tensor:
-    """Each image moved and mirrored by a draw of its own, all in one gather."""
-    n, _, h, w = images.shape
-    s = augment.shift
-    down, right = torch.randint(0, 2 * s + 1, (2, n, 1), generator=source)
-    rows = down + torch.arange(h)  # (n, h)
-    columns = right + torch.arange(w)  # (n, w)
-    if augment.flip:
-        mirrored = torch.rand(n, 1, generator=source) < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
-    every, rows, columns = (
-        i.to(images.device)
-        for i in (torch.arange(n).view(n, 1, 1), rows[:, :, None], columns[:, None, :])
-    )
-    moved = pad(images, (s, s, s, s))[every, :, rows, columns]  # (n, h, w, c)
-    return moved.permute(0, 3, 1, 2)
+def _one_epoch(
+    model: Model, objective: Objective, feed: Feed, optimizer: torch.optim.SGD, epoch: int
+) -> float:
+    """The mean loss of all steps."""
+    settings, on_gpu = feed.settings, feed.device.type == "cuda"
+    total = torch.zeros((), device=feed.device)
+    model.train()
+    for step in range(feed.steps):
+        share = (epoch - 1 + step / feed.steps) / settings.epochs
+        optimizer.param_groups[0]["lr"] = settings.lr_at(share)
+        batch = feed.batch(epoch, step)
+        noise = generator(settings.seed, "objective", epoch, step)
+        with torch.autocast(feed.device.type, torch.bfloat16, enabled=on_gpu):
+            loss = objective.loss(model, batch, noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+    model.eval()
+    return total.item() / feed.steps
 
 
 @torch.no_grad()
@@ -183,21 +124,26 @@ def accuracy_of(model: Model, data: ImageSet, batch_size: int = 500) -> float:
     return right / len(data)
 
 
-def describe(
-    model: Model,
-    objective: Objective,
-    data: ImageSet,
-    outliers: ImageSet | None,
-    settings: Settings,
-) -> dict[str, Any]:
-    """All that the result depends on, for JSON: two runs with equal descriptions are the same run."""
-    return {
-        "settings": asdict(settings),
-        "objective": {"name": objective.name} | asdict(objective),
-        "data": data.fingerprint(),
-        "outliers": outliers.fingerprint() if outliers and objective.needs_outliers else None,
-        "start": model.fingerprint(),
-    }
+def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.optim.SGD:
+    model.to(device).requires_grad_()
+    if device.type == "cuda":
+        for p in model.parameters():
+            if p.ndim == 4:
+                p.data = p.data.contiguous(memory_format=torch.channels_last)
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=True,
+    )
+
+
+@torch.no_grad()
+def _try_out(model: Model, feed: Feed) -> None:
+    """One image in float32, where the model confirms its head: under autocast it could not."""
+    model.eval()
+    model(feed.batch(1, 0).x[:1])
 
 
 def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSet | None) -> None:
@@ -217,14 +163,12 @@ def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSe
 
 
 def _check_finite(model: Model, loss: float, epoch: int, out: Path | None) -> None:
-    finite = torch.tensor(loss).isfinite().item()
-    if finite and all(v.isfinite().all() for v in model.state_dict().values()):
+    whole = all(v.isfinite().all() for v in model.state_dict().values())
+    if math.isfinite(loss) and whole:
         return
-    kept = f"the state after epoch {epoch - 1} is kept in {out}" if out and epoch > 1 else ""
-    what = f"the loss is {loss}" if not finite else "a weight is NaN or infinite"
-    raise RoodError(
-        f"training broke down in epoch {epoch}: {what}: lower lr" + f"; {kept}" * bool(kept)
-    )
+    what = "a weight is NaN or infinite" if math.isfinite(loss) else f"the loss is {loss}"
+    kept = f", from the state after epoch {epoch - 1} kept in {out}" if out and epoch > 1 else ""
+    raise RoodError(f"training broke down in epoch {epoch}, {what}: lower lr and try again{kept}")
 
 
 def _tensors(model: Model, optimizer: torch.optim.SGD) -> dict[str, Tensor]:

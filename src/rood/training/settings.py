@@ -16,7 +16,7 @@ class Augment:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """SGD with Nesterov momentum; the learning rate rises in the warm-up, then falls as a cosine."""
+    """SGD with Nesterov momentum; the learning rate rises in a warm-up, then falls as a cosine."""
 
     epochs: int = 30
     batch_size: int = 128

@@ -14,6 +14,15 @@
     return name ? style.getPropertyValue(name[1]).trim() : node;
   };
 
+  // "like" names the style that a trace, line or note shares with others
+  const whole = (node, styles) => {
+    if (Array.isArray(node)) return node.map((item) => whole(item, styles));
+    if (!node || typeof node !== "object") return node;
+    const { like, ...own } = node;
+    const full = Object.fromEntries(Object.entries(own).map(([k, v]) => [k, whole(v, styles)]));
+    return like === undefined ? full : { ...styles[like], ...full };
+  };
+
   const merged = (base, extra) => {
     const result = { ...base };
     for (const [key, value] of Object.entries(extra)) {
@@ -23,18 +32,21 @@
     return result;
   };
 
+  // a legend takes as many lines as its longest name leaves columns: few on a phone
   const fitted = (layout, traces, width) => {
-    const named = traces.filter((trace) => trace.showlegend !== false).length;
-    // on a phone the legend needs more lines than on a desk
-    const lines = Math.max(0, Math.ceil((named * 130) / width) - 1);
-    return { ...layout, width, height: (layout.height || 400) + 20 * lines };
+    const names = traces.filter((trace) => trace.showlegend !== false).map((t) => t.name || "");
+    const widest = 56 + 7 * Math.max(0, ...names.map((name) => name.length));
+    const columns = Math.max(1, Math.floor((width - 40) / widest));
+    const lines = Math.ceil(names.length / columns);
+    return { ...layout, width, height: (layout.height || 400) + 20 * Math.max(0, lines - 1) };
   };
 
   const draw = (name) => {
     const place = document.getElementById(`plot-${name}`);
     if (!place) return;
     const figure = figures[name];
-    const drawing = figure.drawings[selects(name).map((select) => select.value).join(".")];
+    const key = selects(name).map((select) => select.value).join(".");
+    const drawing = whole(figure.drawings[key], figure.styles);
     const words = document.getElementById(`words-${name}`);
     place.classList.toggle("absent", !drawing);
     if (!drawing) {
