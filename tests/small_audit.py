@@ -46,8 +46,7 @@ def eight_bit(x):
 
 def small_command(files: Path, out: Path, *more: str) -> list[str]:
     """`rood audit` of two detectors on those files, at two budgets."""
-    images = ["--inside", f"npz:{files / 'inside.npz'}", "--outside", f"{files / 'stripes.npz'}"]
+    net, inside, outside = (files / n for n in ("net.safetensors", "inside.npz", "stripes.npz"))
+    what = ["--model", str(net), "--inside", str(inside), "--outside", str(outside)]
     how = ["--detectors", "msp,knn", "--eps", "0.01,0.05", "--steps", "5", "--device", "cpu"]
-    return ["audit", "--model", str(files / "net.safetensors"), *images, *how, "--out", str(out)] + [
-        *more
-    ]
+    return ["audit", *what, *how, "--out", str(out), *more]

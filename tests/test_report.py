@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_folder import HOSTILE, build, row
+from report_folder import build, row
 from safetensors.numpy import save_file
 
-from rood.errors import ResultsError
 from rood.report import write_report
 from rood.report.embed import embedded
 from rood.report.page import render
-from rood.report.read import Folder, read_folder
+from rood.report.read import Folder
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -224,88 +223,6 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def test_a_missing_or_empty_folder_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "none", tmp_path / "file", tmp_path):
-        with pytest.raises(ResultsError, match=r"^expected .*: run `rood audit` first") as caught:
-            write_report(path)
-        assert "\n" not in str(caught.value)
-    (tmp_path / "rows.jsonl").write_text("")
-    with pytest.raises(ResultsError, match="found none"):
-        write_report(tmp_path)
-
-
-@pytest.mark.parametrize("line", ["{not json}\n", '{"model": "x"}\n', "[]\n", "\udcff\n"])
-def test_rows_that_are_none_are_one_sentence(tmp_path: Path, line: str) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(line.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ResultsError, match="expected one result a line"):
-        write_report(tmp_path)
-
-
-def _unfinished(path: Path) -> str:
-    text = Text(write_report(path).read_text(encoding="utf-8")).text
-    found = re.search(r"unfinished:\n(.*)\. What follows", text)
-    return found[1] if found else ""
-
-
-def test_a_folder_cut_off_at_any_line_gives_a_page_that_says_so(
-    folder: Path, tmp_path: Path
-) -> None:
-    lines = (folder / "rows.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "manifest.json").write_text((folder / "manifest.json").read_text())
-    for n in (0, 1, 2, 3, 40, 100, 250, len(lines) - 250):
-        (tmp_path / "rows.jsonl").write_text("".join(lines[:n]) + lines[n][:50])
-        assert _unfinished(tmp_path), n
-
-
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(row().line())
-    assert _unfinished(tmp_path) == "there is no manifest.json yet"
-    manifest = {"finished": False, "models": {"net": {}, "later": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert "the manifest says that the audit has not ended" in _unfinished(tmp_path)
-    assert "nothing is known yet about later" in _unfinished(tmp_path)
-    (tmp_path / "manifest.json").write_text("{}")
-    assert _unfinished(tmp_path) == ""
-    attacked = row(scenario="pgd linf:0.1", side="both", verdict="pass")
-    (tmp_path / "rows.jsonl").write_text(row().line() + attacked.line() + row(detector="x").line())
-    assert _unfinished(tmp_path) == "1 of 4 AUROC values are missing"
-    (tmp_path / "manifest.json").write_text('{"skipped": ["x: cannot be attacked"]}')
-    assert _unfinished(tmp_path) == ""
-
-
-def test_broken_files_cost_their_own_part_only(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(row().line())
-    for kind in ("scores", "examples"):
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "cut.safetensors").write_bytes(b"\x08")
-    save_file({"other": np.zeros(3)}, tmp_path / "scores" / "other.safetensors")
-    found = _unfinished(tmp_path)
-    assert "2 files under scores/ cannot be read" in found
-    assert "1 file under examples/ cannot be read" in found
-
-
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        {},
-        [],
-        {"models": [], "data": 3, "split": "x", "detectors": None, "cost": [], "skipped": {}},
-        {"data": {"a": None, "b": {"notes": "x", "shape": None}}, "detectors": {"msp": "odd"}},
-        {"models": {"net": {"accuracy": "high"}}, "cost": {"seconds": math.nan}, "new": {"x": [1]}},
-    ],
-)
-def test_any_manifest_gives_a_page(manifest: object, tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(row().line())
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert "Nothing was attacked on net" in write_report(tmp_path).read_text(encoding="utf-8")
-
-
-def test_a_number_written_twice_counts_once_and_the_later_one_stands(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(row(value=0.2).line() + row(value=0.9).line())
-    assert [r.value for r in read_folder(tmp_path).rows] == [0.9]
-
-
 def test_colour_images_and_large_ones_are_shown(tmp_path: Path) -> None:
     (tmp_path / "examples").mkdir()
     for channels, size in ((3, 32), (3, 300), (2, 16), (4, 16)):
@@ -341,7 +258,3 @@ def test_a_large_audit_stays_small_and_keeps_its_strongest_attacks() -> None:
     page = render(Folder(tuple(rows)))
     assert len(page.encode()) < 8_000_000
     assert "Every detector on every network falls under attack." in page
-
-
-def test_hostile_names_reach_the_page_in_the_first_place() -> None:
-    assert any("</script>" in name for name in HOSTILE.values())

@@ -79,6 +79,15 @@ def line_colours(page) -> list[str]:
     return page.evaluate(script)
 
 
+def until(page, script: str) -> None:
+    """Wait for something to be true; playwright's own way needs eval, which the page forbids."""
+    for _ in range(100):
+        if page.evaluate(script):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never came true: {script}")
+
+
 def overflow(page) -> int:
     return page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
@@ -148,9 +157,7 @@ def test_dark_mode_changes_the_page_and_the_plots_at_once(opened, report: Path) 
     page = opened(report, color_scheme="light")
     paper, lines = background(page), line_colours(page)
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(
-        "old => document.querySelector('#plot-eps .js-line').style.stroke !== old", arg=lines[0]
-    )
+    until(page, f"document.querySelector('#plot-eps .js-line').style.stroke !== '{lines[0]}'")
     assert background(page) != paper
     assert not set(line_colours(page)) & set(lines)
 
@@ -170,9 +177,9 @@ def test_no_width_makes_the_page_scroll_sideways(
 def test_turning_the_phone_draws_the_figures_again(opened, report: Path) -> None:
     page = opened(report, width=360)
     page.set_viewport_size({"width": 800, "height": 360})
-    page.wait_for_function("document.querySelector('#plot-eps svg').clientWidth > 600")
+    until(page, "document.querySelector('#plot-eps svg').clientWidth > 600")
     page.set_viewport_size({"width": 360, "height": 800})
-    page.wait_for_function("document.querySelector('#plot-eps svg').clientWidth < 360")
+    until(page, "document.querySelector('#plot-eps svg').clientWidth < 360")
     assert overflow(page) <= 0
 
 

@@ -33,11 +33,14 @@ class Threat(ABC):
             raise InputError(f"expected eps >= 0 in pixel units, got {self.eps}")
 
     def __str__(self) -> str:
-        """As written in files and on the command line: "linf:8/255"."""
+        """As written in files and on the command line: "linf:8/255"; `parse` gives it back."""
+        short = f"{self.eps:g}"
+        plain = short if float(short) == self.eps else repr(self.eps)
         levels = self.eps * 255
         whole = round(levels)
         exact = whole > 0 and abs(levels - whole) < 1e-9
-        return f"{self.norm}:{f'{whole}/255' if exact else f'{self.eps:g}'}"
+        ratio = f"{whole}/255"
+        return f"{self.norm}:{ratio if exact and len(ratio) < len(plain) else plain}"
 
     @abstractmethod
     def shrink(self, delta: Images) -> Images:

@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Generator
 
-from rood.errors import InputError
+from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
 from rood.shapes import Images, Scores
 from rood.threat import Threat
@@ -50,7 +50,7 @@ class Attack(ABC):
         The result for an image depends on that image, the goal and the generator's state alone, not
         on the batch around it.
         """
-        _check_box(x)
+        _check_images(x)
         x = x.detach()
         if len(x) == 0:
             return x
@@ -87,11 +87,19 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
     """Per-image values and d(sum)/dx. Leaves no .grad behind on any parameter."""
     x = x.detach().requires_grad_()
     values = goal(x)
+    if not values.requires_grad:
+        raise CapabilityError(
+            "expected a goal with a gradient, got one that is cut off from the pixels: "
+            "use an attack without gradients"
+        )
     (gradient,) = torch.autograd.grad(values.sum(), x)
     return values.detach(), gradient
 
 
-def _check_box(x: Images) -> None:
+def _check_images(x: Images) -> None:
+    if x.ndim != 4 or not x.is_floating_point():
+        got = f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"
+        raise InputError(f"expected float images of shape (b, c, h, w), got {got}")
     if x.numel():
         low, high = (v.item() for v in torch.aminmax(x))
         if not (low >= 0 and high <= 1):

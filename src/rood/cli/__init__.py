@@ -1,5 +1,7 @@
 """The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
 
+from typing import Any
+
 import typer
 from typer.core import TyperGroup
 
@@ -9,11 +11,13 @@ from rood.errors import RoodError
 class _Commands(TyperGroup):
     """Turns what rood raises on purpose into one line and an exit code."""
 
-    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except RoodError as e:
-            typer.echo(f"error: {e}", err=True)
+            from rood.report.words import shown
+
+            typer.echo(f"error: {shown(e, 2000)}", err=True)  # one line, whatever a file is called
             raise typer.Exit(1) from e
         except KeyboardInterrupt as e:
             typer.echo("stopped: the same command goes on from here", err=True)

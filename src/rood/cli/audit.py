@@ -43,8 +43,10 @@ def audit(
     ] = Path("audit"),
     limit: Annotated[int | None, typer.Option(help="Images a set; 0 for all.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
-    batch_size: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images at once: speed, not scores.")
+    ] = None,
     skip_bad: Annotated[
         bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
     ] = None,
@@ -58,6 +60,7 @@ def audit(
 
     Without arguments: two networks and images that ship with rood.
     """
+    from rood.cli.show import waiting
     from rood.evaluation.settings import prepare
 
     given: dict[str, Any] = {
@@ -65,18 +68,22 @@ def audit(
         "inside": inside,
         "outside": _named(outside) if outside else None,
         "train": train,
-        "detectors": _listed(detectors),
-        "threats": () if eps == "none" else _listed(eps),
+        "detectors": _listed("--detectors", detectors),
+        "threats": () if eps == "none" else _listed("--eps", eps),
         "device": device,
         "seed": seed,
         "batch_size": batch_size,
         "skip_bad": skip_bad,
     }
     settings = _settings(config, given, limit, {"steps": steps, "restarts": restarts})
-    plan, about = prepare(settings)
+    with waiting("loading images and fitting detectors", quiet=as_json):
+        plan, about = prepare(settings)
     _run(plan, out, about, as_json)
     if fail_under is not None and (weak := _below(out, fail_under)):
-        typer.echo(f"gate: AUROC below {fail_under:g} with both sides attacked: {weak}", err=True)
+        typer.echo(
+            f"gate: AUROC below {fail_under:g} or not to be believed, both sides attacked: {weak}",
+            err=True,
+        )
         raise typer.Exit(GATE)
 
 
@@ -98,18 +105,25 @@ def _settings(
 
 def _run(plan: Any, out: Path, about: dict[str, Any], as_json: bool) -> None:
     from rood.cli.show import progress, table
+    from rood.evaluation.folder import said_plainly
     from rood.evaluation.results import read_rows
     from rood.evaluation.run import run
     from rood.report import write_report
+    from rood.report.words import shown
 
     for step in progress(run(plan, out, about), "auditing", quiet=as_json):
         for row in step.rows:
             if as_json:
                 sys.stdout.write(row.line())
-    page = write_report(out)
+        sys.stdout.flush()  # a reader at the other end of a pipe sees rows as they are made
+    with said_plainly(out):
+        page = write_report(out)
     if not as_json:
         table(list(read_rows(out)))
         typer.echo(f"report: {page}")
+    for name, images in plan.sets().items():
+        for note in images.notes:
+            typer.echo(f"note: {shown(name)}: {shown(note, 1000)}", err=True)
 
 
 def _below(out: Path, bar: float) -> str:
@@ -121,8 +135,15 @@ def _below(out: Path, bar: float) -> str:
     return ", ".join(sorted(weak)) if rows else "nothing was attacked"
 
 
-def _listed(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(p.strip() for p in text.split(",") if p.strip())
+def _listed(option: str, text: str | None) -> tuple[str, ...] | None:
+    from rood.errors import InputError
+
+    if text is None:
+        return None
+    parts = tuple(p.strip() for p in text.split(",") if p.strip())
+    if not parts:
+        raise InputError(f"expected names or numbers with commas for {option}, got {text!r}")
+    return parts
 
 
 def _named(specs: list[str]) -> dict[str, str]:
@@ -132,8 +153,8 @@ def _named(specs: list[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in specs:
         name, equals, spec = text.partition("=")
-        if not equals:
-            name, spec = Path(text.partition(":")[2] or text).stem, text
+        if not equals or ":" in name or "/" in name:  # the "=" is part of a path
+            name, spec = Path(text.partition(":")[2] or text).resolve().stem, text
         if name in named:
             raise InputError(f"expected each OOD set to have its own name, got {name!r} twice")
         named[name] = spec

@@ -18,6 +18,7 @@ def list_(
 ) -> None:
     """List detectors, attacks, objectives, data and models."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from rood.catalogue import KINDS
@@ -25,24 +26,26 @@ def list_(
 
     if kind not in (*KINDS, "all"):
         raise unknown("kind of thing", kind, KINDS)
-    console = Console()
+    console = Console(highlight=False)
     for name in KINDS if kind == "all" else [kind]:
         entries = [dataclasses.asdict(e) for e in KINDS[name]()]
         if as_json:
             for entry in entries:
                 typer.echo(json.dumps({"kind": name} | entry))
             continue
-        columns = [
-            c for c in ("name", "about", "gradient", "cost", "paper") if any(e[c] for e in entries)
-        ]
-        table = Table(title=name, title_justify="left")
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
         for entry in entries:
-            table.add_row(*(_plain(entry[c]) for c in columns))
-        console.print(table)
+            table.add_row(escape(entry["name"]), _about(entry))
+        console.print(f"[bold]{name}[/]", table, "", sep="\n")
 
 
-def _plain(text: str) -> str:
-    """Brackets are markup to rich."""
-    return text.replace("[", r"\[")
+def _about(entry: dict[str, str]) -> str:
+    """The formula or sentence, and below it what else is known: fits a narrow terminal too."""
+    from rich.markup import escape
+
+    kind = entry["gradient"].replace("_", " ")
+    facts = [f"gradient {kind}" if kind else "", entry["cost"], entry["paper"]]
+    known = " · ".join(f for f in facts if f)
+    return escape(entry["about"]) + (f"\n[dim]{escape(known)}[/]" if known else "")

@@ -15,6 +15,8 @@ def report(
     ),
 ) -> None:
     """Write report.html, one file that opens offline, from a results folder."""
+    from rood.evaluation.folder import said_plainly
     from rood.report import write_report
 
-    typer.echo(write_report(folder))
+    with said_plainly(folder):
+        typer.echo(write_report(folder))

@@ -1,16 +1,20 @@
 """What a person sees in the terminal: progress with time left, and the table at the end."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from contextlib import contextmanager
+from typing import Protocol, TypeVar, runtime_checkable
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from rood.evaluation.results import Row
+from rood.report.words import shown
 
 
+@runtime_checkable
 class Progressing(Protocol):
     """What a long piece of work yields."""
 
@@ -23,7 +27,27 @@ class Progressing(Protocol):
 
 
 S = TypeVar("S", bound=Progressing)
-MARKS = {"pass": "green", "warn": "yellow", "fail": "red", "-": "dim"}
+BELIEVED = {"pass": "[green]yes[/]", "warn": "[yellow]with care[/]", "fail": "[red]no[/]", "-": "-"}
+SIDES = {
+    "none": ("clean", "nothing attacked"),
+    "outside": ("outside", "OOD images made to look in"),
+    "inside": ("inside", "in-distribution images made to look out"),
+    "both": ("both", "both at once"),
+}
+PLAIN = 100  # columns where there is no terminal
+WIDE = 92  # columns from which the interval fits too
+MEDIUM = 76  # columns from which the name of the set fits
+
+
+@contextmanager
+def waiting(text: str, *, quiet: bool = False) -> Iterator[None]:
+    """Say on a terminal what is going on, for work whose length nobody knows."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
 
 
 def progress(steps: Iterable[S], title: str, *, quiet: bool = False) -> Iterator[S]:
@@ -33,63 +57,104 @@ def progress(steps: Iterable[S], title: str, *, quiet: bool = False) -> Iterator
         yield from steps
         return
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
+        BarColumn(bar_width=min(40, console.width // 5)),
         TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left", table_column=Column(no_wrap=True)),
+        # last, since it is the one that may be cut short
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         for step in steps:
-            bar.update(task, description=step.label, completed=step.done, total=step.total)
+            total = step.total or 1.0  # nothing was left to do: all of it is done
+            done = step.done if step.total else total
+            bar.update(task, description=shown(step.label), completed=done, total=total)
             yield step
 
 
-def table(rows: Sequence[Row]) -> None:
+def table(rows: Sequence[Row], width: int | None = None) -> None:
     """Worst AUROC over the OOD sets for each detector: clean, and with the largest budget."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(highlight=False, width=width)
+    if not console.is_terminal:
+        console.width = width or PLAIN
     for model in dict.fromkeys(r.model for r in rows):
         mine = [r for r in rows if r.model == model]
-        console.print(_model_table(model, mine))
+        console.print(_title(mine))
+        console.print(_model_table(mine, console.width))
+    console.print(_legend(_sides(rows), console.width), style="dim")
 
 
-def _model_table(model: str, rows: Sequence[Row]) -> Table:
-    accuracy = next((f", accuracy {r.value:.3f}" for r in rows if r.metric == "accuracy"), "")
-    scenarios = [s for s in dict.fromkeys(r.scenario for r in rows) if s != "clean"]
-    title = f"{model}{accuracy}: worst AUROC over the OOD sets" + (
-        f", attacked by {scenarios[-1]}" if scenarios else ""
-    )
-    result = Table(title=title, title_justify="left")
-    result.add_column("detector")
-    sides = [("none", "clean")] + [
-        (side, f"{side} attacked")
-        for side in ("outside", "inside", "both")
-        if any(r.side == side for r in rows)
-    ]
-    for _, heading in sides:
-        result.add_column(heading, justify="right")
-    result.add_column("set")
-    result.add_column("believe it?")
+def _title(rows: Sequence[Row]) -> str:
+    scenario = _largest(rows)
+    title = f"[bold]{_name(rows[0].model)}[/]: AUROC on the hardest OOD set"
+    title += f", attacked by {_name(scenario)}" if scenario else ", nothing attacked"
+    accuracy = next((f"; accuracy {r.value:.3f}" for r in rows if r.metric == "accuracy"), "")
+    return title + accuracy
+
+
+def _model_table(rows: Sequence[Row], width: int) -> Table:
+    scenario = _largest(rows)
+    result = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    result.add_column("detector", overflow="fold")
+    for side in _sides(rows):
+        result.add_column(SIDES[side][0], justify="right", no_wrap=True)
+    if width >= WIDE:
+        result.add_column("95 % interval", no_wrap=True)
+    if width >= MEDIUM:
+        result.add_column("set", overflow="ellipsis", max_width=14, no_wrap=True)
+    if scenario:
+        result.add_column("believe it?", min_width=9)
     for detector in dict.fromkeys(r.detector for r in rows if r.detector):
-        result.add_row(detector, *_cells(rows, detector, [s for s, _ in sides], scenarios[-1:]))
+        mine = [r for r in rows if r.detector == detector and r.metric == "auroc"]
+        result.add_row(_name(detector), *_cells(mine, _sides(rows), scenario, width))
     return result
 
 
-def _cells(
-    rows: Sequence[Row], detector: str, sides: Sequence[str], scenario: Sequence[str]
-) -> list[str]:
-    cells, last = [], None
-    for side in sides:
-        wanted = "clean" if side == "none" else scenario[0]
-        here = [
-            r
-            for r in rows
-            if (r.detector, r.metric, r.side, r.scenario) == (detector, "auroc", side, wanted)
-        ]
-        last = min(here, key=lambda r: r.value)
-        cells.append(f"{last.value:.3f} [{last.low:.2f}, {last.high:.2f}]")
-    if last is None:
-        return cells
-    return [*cells, last.dataset, f"[{MARKS[last.verdict]}]{last.verdict}[/]"]
+def _cells(aurocs: Sequence[Row], sides: Sequence[str], scenario: str, width: int) -> list[str]:
+    worst = [
+        min(
+            (r for r in aurocs if r.side == side and r.scenario in ("clean", scenario)),
+            key=lambda r: r.value,
+        )
+        for side in sides
+    ]
+    last = worst[-1]
+    cells = [f"{r.value:.3f}" for r in worst]
+    if width >= WIDE:
+        cells.append(f"{last.low:.3f} to {last.high:.3f}")
+    if width >= MEDIUM:
+        cells.append(_name(last.dataset))
+    return [*cells, BELIEVED[last.verdict]] if scenario else cells
+
+
+def _legend(sides: Sequence[str], width: int) -> Table:
+    """What the columns mean, in words."""
+    last = SIDES[sides[-1]][0]
+    said = [("AUROC", "1: inside and outside told apart without error; 0.5: a coin toss")]
+    said += [SIDES[side] for side in sides]
+    if width >= MEDIUM:
+        what = "interval and set" if width >= WIDE else "set"
+        said.append((what, f"of the column {last!r}"))
+    if len(sides) > 1:
+        said.append(("believe it?", "did the attack pass its own checks; the report says why"))
+    legend = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for line in said:
+        legend.add_row(*line)
+    return legend
+
+
+def _largest(rows: Sequence[Row]) -> str:
+    """The last scenario, which has the largest budget; "" where nothing was attacked."""
+    return next((r.scenario for r in reversed(rows) if r.scenario != "clean"), "")
+
+
+def _sides(rows: Sequence[Row]) -> list[str]:
+    there = {r.side for r in rows if r.metric == "auroc"}
+    return [side for side in SIDES if side in there]
+
+
+def _name(text: str) -> str:
+    """Brackets are markup to rich, and a name may hold anything."""
+    return escape(shown(text, 60))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rood.covariance import soft_minimum, squared_distances, whitener
 from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.errors import InputError
 from rood.models.model import Model, Outputs
 from rood.shapes import Features, Labels, Scores
 from rood.streaming import Moments
@@ -32,6 +33,8 @@ class Mahalanobis(OutputDetector):
         self, model: Model, *, pooling: Literal["pooled", "class_average"] = "pooled"
     ) -> None:
         super().__init__(model)
+        if pooling not in ("pooled", "class_average"):
+            raise InputError(f"expected pooling 'pooled' or 'class_average', got {pooling!r}")
         self.pooling = pooling
 
     def start(self) -> None:

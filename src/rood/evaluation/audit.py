@@ -10,6 +10,7 @@ from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet, split
 from rood.detectors.base import Detector
 from rood.errors import InputError
+from rood.evaluation.folder import said_plainly
 from rood.evaluation.plan import Plan
 from rood.evaluation.results import Results, Side
 from rood.evaluation.run import run
@@ -39,9 +40,7 @@ def audit(
     batch_size: int = 256,
 ) -> Results:
     """Score every detector clean and attacked, with intervals and verdicts; write the page too."""
-    for d, detector in detectors.items():
-        if detector.model is not model:
-            raise InputError(f"expected detector {d!r} to be built on the model given")
+    _check_model(model, detectors)
     test = _image_set(inside, "inside")
     about = {"split": {"rule": "given by the caller", "test": len(test)}}
     if calibrate is None:
@@ -61,8 +60,15 @@ def audit(
     )
     for _ in run(plan, Path(out), about):
         pass
-    write_report(Path(out))
+    with said_plainly(Path(out)):
+        write_report(Path(out))
     return Results(Path(out))
+
+
+def _check_model(model: Model, detectors: Mapping[str, Detector]) -> None:
+    for name, detector in detectors.items():
+        if detector.model is not model:
+            raise InputError(f"expected detector {name!r} to be built on the model given")
 
 
 def _image_set(images: AnyImages, name: str) -> ImageSet:

@@ -30,7 +30,7 @@ class Folder:
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[None]:
         """Hold the folder for one run with these settings."""
-        with _said_plainly(self.path):
+        with said_plainly(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
         with lock:
@@ -77,10 +77,9 @@ class Folder:
             return
         try:
             before = json.loads(path.read_text())["settings"]
-        except (ValueError, KeyError) as e:
+        except (ValueError, KeyError, TypeError, OSError) as e:
             raise ResultsError(f"cannot read {path}: choose another folder") from e
-        old, new = (dict(_flat(json.loads(json.dumps(s)))) for s in (before, settings))
-        differ = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
+        differ = sorted(_differing(before, json.loads(json.dumps(settings))))
         if differ:
             shown = ", ".join(differ[:6]) + (", ..." if len(differ) > 6 else "")
             raise ResultsError(
@@ -92,11 +91,14 @@ class Folder:
         return self.path.joinpath(*map(slug, key)).with_suffix(".safetensors")
 
     def _write(self, path: Path, content: bytes) -> None:
-        with _said_plainly(path):
+        with said_plainly(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(path.name + ".part")
-            part.write_bytes(content)
-            os.replace(part, path)  # whole or not at all
+            try:
+                part.write_bytes(content)
+                os.replace(part, path)  # whole or not at all
+            finally:
+                part.unlink(missing_ok=True)  # on a full disk it only takes room
 
 
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -117,14 +119,14 @@ class RowLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _said_plainly(path):
+        with said_plainly(path):
             self._kept = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         self._rows = 0
         self._bytes = 0
 
     def append(self, rows: Iterable[Row]) -> None:
         """Put rows on disk, in order."""
-        with _said_plainly(self._path), self._path.open("ab") as file:
+        with said_plainly(self._path), self._path.open("ab") as file:
             for row in rows:
                 line = row.line().encode()
                 if self._rows < len(self._kept) and self._kept[self._rows] != line:
@@ -135,9 +137,16 @@ class RowLog:
                 self._rows += 1
                 self._bytes += len(line)
 
+    def end(self) -> None:
+        """There are no more rows: whatever lies behind them goes."""
+        if self._rows < len(self._kept):
+            with said_plainly(self._path):
+                os.truncate(self._path, self._bytes)
+
 
 @contextmanager
-def _said_plainly(path: Path) -> Iterator[None]:
+def said_plainly(path: Path) -> Iterator[None]:
+    """Whatever the system refuses while the block writes to `path`, as one sentence."""
     try:
         yield
     except OSError as e:
@@ -153,9 +162,15 @@ def slug(name: str) -> str:
     return f"{plain.strip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flat(inner, f"{prefix}.{key}".lstrip("."))
-    else:
-        yield prefix, value
+def _differing(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of what is not the same, no deeper than needed."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield prefix
+        return
+    for key in old.keys() | new.keys():
+        name = f"{prefix}.{key}".lstrip(".")
+        if key in old and key in new:
+            yield from _differing(old[key], new[key], name)
+        else:
+            yield name

@@ -1,6 +1,7 @@
 """What an audit will do: detectors, images, threats, and the pieces of work they make."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from rood.models.model import Model
 from rood.threat import Threat
 
 CLEAN = "clean"
+LEAST = 20  # in-distribution images that set a 95 % threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +40,27 @@ class Plan:
             raise InputError("expected at least one detector to audit, got none")
         if not self.outside:
             raise InputError("expected at least one out-of-distribution set, got none")
-        if taken := set(self.outside) & {"inside", "calibrate"}:
-            raise InputError(f"expected out-of-distribution sets not to be called {taken}")
+        names = [*self.detectors, *(n for ds in self.detectors.values() for n in ds), *self.outside]
+        if not all(names):
+            raise InputError("expected models, detectors and image sets with a name, got ''")
+        if taken := sorted(set(self.outside) & {"inside", "calibrate"}):
+            raise InputError(f"expected another name for the out-of-distribution set {taken[0]!r}")
+        if not self.sides or not sorted(self.sides) == sorted(set(self.sides) & set(SIDES)):
+            raise InputError(f"expected sides among {', '.join(SIDES)}, once, got {self.sides}")
+        if self.seed < 0 or self.batch_size < 1:
+            got = f"{self.seed} and {self.batch_size}"
+            raise InputError(f"expected seed >= 0 and batch size >= 1, got {got}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
         for name, images in self.sets().items():
             if len(images) == 0:
                 raise InputError(f"expected images in {name!r}, got none")
-        if not set(self.sides) <= set(SIDES):
-            raise InputError(f"expected sides among {', '.join(SIDES)}, got {self.sides}")
+        if (n := len(self.calibrate)) < LEAST:
+            raise InputError(
+                f"expected at least {LEAST} in-distribution images for a 95 % threshold, got {n} "
+                f"in {self.calibrate.name!r}: give more images"
+            )
 
     def sets(self) -> dict[str, ImageSet]:
         """Every image set by name."""
@@ -55,12 +71,14 @@ class Plan:
         return next(iter(self.detectors[name].values())).model
 
     def ordered_threats(self) -> list[Threat]:
-        """Norm by norm, the smaller budget first."""
-        return sorted(self.threats, key=lambda t: (t.norm, t.eps))
+        """Norm by norm, the smaller budget first, each one once."""
+        return list(
+            {str(t): t for t in sorted(self.threats, key=lambda t: (t.norm, t.eps))}.values()
+        )
 
     def attack_name(self) -> str:
-        """As rows have it."""
-        return type(self.attack).__name__.lower()
+        """As rows have it: the registry's spelling, random_search for RandomSearch."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self.attack).__name__).lower()
 
     def attack_units(self, model: str, detector: str) -> Iterator[tuple[str, AttackUnit]]:
         """The attacks on one detector, each with the name of its image set."""

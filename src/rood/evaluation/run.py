@@ -50,7 +50,9 @@ class Run:
                 for work in self._score_clean(model):
                     done += work
                     yield Step(f"{model}: clean scores", done, total)
-                log.append(self._accuracy_rows(model))
+                rows = tuple(self._accuracy_rows(model))
+                log.append(rows)
+                yield Step(f"{model}: accuracy", done, total, rows)
                 for name in detectors:
                     for work in self._attack(model, name):
                         done += work
@@ -58,6 +60,7 @@ class Run:
                     rows = tuple(self._rows(model, name))
                     log.append(rows)
                     yield Step(f"{model}: {name}", done, total, rows)
+            log.end()
             self._write_manifest(finished=True)
 
     def _score_clean(self, model: str) -> Iterator[float]:
@@ -114,10 +117,9 @@ class Run:
         return detector_rows(evidence, self._row(model, detector))
 
     def _accuracy_rows(self, model: str) -> list[Row]:
-        right = accuracy(self.plan.model(model), self.plan.inside, self.plan.batch_size)
-        if right is None:
+        right, n = accuracy(self.plan.model(model), self.plan.inside, self.plan.batch_size)
+        if n == 0:
             return []
-        n = len(self.plan.inside)
         value, low, high = wilson(right, n)
         facts = {"dataset": "inside", "metric": "accuracy", "n_in": n}
         return [self._row(model, "", **facts, value=value, low=low, high=high)]

@@ -1,12 +1,15 @@
 """An audit in words: what a settings file or the command line says, and the plan it means."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import inspect
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, make_dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from rood import data, detectors
+from rood import config, data, detectors
 from rood.attacks import registry as attacks
 from rood.data.base import ImageSet, Shape, split
 from rood.detectors.base import Detector
@@ -15,8 +18,11 @@ from rood.evaluation.audit import SPLIT_RULE
 from rood.evaluation.plan import Plan
 from rood.models import checkpoint, zoo
 from rood.models.model import Model
+from rood.registry import unknown
 from rood.threat import parse
 
+# fixed: what is learnt differs in its last bits between batch sizes, and a run may continue another
+FIT_BATCH = 128
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "digits:noise"}
 
 
@@ -48,9 +54,9 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
     for name in s.options:
         if name not in makers:
             raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
-    attack = _built(attacks.get(s.attack), s.attack_options, s.attack)
+    attack = _built(attacks.get(s.attack), s.attack_options, "attack_options")
     device = pick_device(s.device)
-    networks = {name: _network(name) for name in s.models}
+    networks = {_short_name(name, s.models): _network(name) for name in s.models}
     models = {name: model.to(device) for name, (model, _) in networks.items()}
     shape = _common_shape({name: card for name, (_, card) in networks.items()})
     parts, about = _divided(s, shape)
@@ -61,8 +67,11 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
     _check_classes(models, parts["fit"])
     fitted: dict[str, dict[str, Detector]] = {}
     for m, model in models.items():
-        fitted[m] = {n: _built(make, s.options.get(n, {}), n, model) for n, make in makers.items()}
-        on_device = ((x.to(device), y.to(device)) for x, y in parts["fit"].batches(s.batch_size))
+        fitted[m] = {
+            n: _built(make, s.options.get(n, {}), f"options.{n}", model)
+            for n, make in makers.items()
+        }
+        on_device = ((x.to(device), y.to(device)) for x, y in parts["fit"].batches(FIT_BATCH))
         detectors.fit_all(fitted[m].values(), on_device)
     plan = Plan(
         detectors=fitted,
@@ -88,7 +97,10 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
         parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
         fit_on = s.train
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
-    return parts, {"split": {"rule": SPLIT_RULE, "fit on": fit_on, **counts}}
+    told: dict[str, Any] = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
+    if notes := parts["fit"].notes:
+        told["notes on fit"] = list(notes)
+    return parts, {"split": told}
 
 
 def _check_classes(models: Mapping[str, Model], fit: ImageSet) -> None:
@@ -107,9 +119,19 @@ def _check_classes(models: Mapping[str, Model], fit: ImageSet) -> None:
 
 def _network(name: str) -> tuple[Model, dict[str, Any]]:
     """A network of the zoo, or of a checkpoint file, with its card."""
-    if name in zoo.names() or not name.endswith(".safetensors"):
+    if name in zoo.names():
         return zoo.load(name), zoo.card(name)
-    return checkpoint.load(name), checkpoint.read_card(name)
+    if name.endswith(".safetensors"):
+        return checkpoint.load(name), checkpoint.read_card(name)
+    if Path(name).suffix or Path(name).name != name:
+        raise InputError(f"expected a checkpoint of rood, .safetensors, got {name!r}")
+    raise unknown("trained network", name, zoo.names())
+
+
+def _short_name(name: str, others: Sequence[str]) -> str:
+    """A checkpoint goes by its file name, as long as only one network is called so."""
+    alike = [n for n in others if Path(n).stem == Path(name).stem]
+    return name if len(set(alike)) > 1 else Path(name).stem
 
 
 def _common_shape(cards: Mapping[str, Mapping[str, Any]]) -> Shape:
@@ -134,11 +156,16 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _built(make: Any, options: Mapping[str, object], name: str, *args: Any) -> Any:
-    try:
-        return make(*args, **options)
-    except TypeError as e:
-        raise InputError(f"{name} does not take these options {dict(options)}: {e}") from e
+def _built(make: Any, options: Mapping[str, object], where: str, *args: Any) -> Any:
+    """make(*args, **options), each option checked against the constructor's annotations."""
+    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    fields = [
+        (p.name, hints.get(p.name, object), p.default)
+        for p in inspect.signature(make).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name != "compare"
+    ]
+    checked: Any = config.build(make_dataclass("Options", fields), options, where)
+    return make(*args, **asdict(checked))
 
 
 def _first(e: BaseException) -> str:

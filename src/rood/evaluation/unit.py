@@ -42,16 +42,17 @@ def score_clean(
         yield _numpy(scores)
 
 
-def accuracy(model: Model, images: ImageSet, batch_size: int) -> float | None:
-    """Share of labelled images that the network gets right; None where there are no labels."""
-    if images.labels is None:
-        return None
+def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, int]:
+    """Share of the labelled images that the network gets right, and how many have a label."""
+    labelled = 0 if images.labels is None else int((images.labels >= 0).sum())
+    if labelled == 0:
+        return 0.0, 0
     right = 0
     for x, y in images.batches(batch_size):
         with torch.no_grad():
             z = model(x.to(model.mean.device)).logits
         right += int((z.argmax(dim=1).cpu() == y).sum())
-    return right / len(images)
+    return right / labelled, labelled
 
 
 @dataclass(frozen=True)

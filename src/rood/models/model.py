@@ -87,21 +87,21 @@ class Model(nn.Module):
         finally:
             for module, mode in modes:
                 module.training = mode
-        if len(logits) == 0:
-            return
-        check_logits(logits)
         makers = [
             m
             for m, s in zip(linear.values(), seen, strict=True)
             if any(_same(out, logits) for out in s.outputs)
         ]
+        if makers and self.head not in makers:
+            self._head = [makers[-1]]
+        if len(logits) == 0:
+            return  # shapes alone confirm nothing
+        check_logits(logits)
         if not makers:
             raise CapabilityError(
                 "expected the logits to come straight from a linear layer, but none of "
                 f"{', '.join(linear)} gives them: wrap the network without what follows its head"
             )
-        if self.head not in makers:
-            self._head = [makers[-1]]
         features = seen[list(linear.values()).index(self.head)].inputs[0]
         if features.ndim != 2:
             raise CapabilityError(

@@ -68,7 +68,7 @@ def base_layout(**extra: Any) -> dict[str, Any]:
             "font": {"color": "var(--ink)"},
         },
         "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "xanchor": "left"},
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
         "hovermode": "closest",
         "dragmode": False,
     }
@@ -86,7 +86,7 @@ def coin_toss(axis: str) -> dict[str, Any]:
     line = {"color": "var(--ink)", "width": 1.2, "dash": "dot"}
     where = {f"{axis}0": 0.5, f"{axis}1": 0.5, f"{other}0": 0, f"{other}1": 1}
     refs = {f"{axis}ref": axis, f"{other}ref": "paper"}
-    return {"type": "line", "line": line, "layer": "between", **where, **refs}
+    return {"type": "line", "line": line, "layer": "above", **where, **refs}
 
 
 def fall(numbers: Numbers) -> Figure | None:
@@ -202,6 +202,7 @@ def against_eps(numbers: Numbers) -> Figure | None:
         yaxis={**GRID, "range": [-0.02, 1.02], "title": {"text": "AUROC"}, "dtick": 0.25},
         xaxis={**GRID, "title": {"text": "eps (pixel units; 0 = clean)"}, "rangemode": "tozero"},
         shapes=[coin_toss("y")],
+        annotations=[_COIN_TOSS_NOTE],
         legend={
             "orientation": "h",
             "x": 0,
@@ -242,11 +243,23 @@ def _eps_drawing(numbers: Numbers, model: str, dataset: str, family: str) -> Dra
     }
 
 
+_COIN_TOSS_NOTE = {
+    "text": "coin toss",
+    "showarrow": False,
+    "font": {"size": 11, "color": "var(--soft)"},
+    "xref": "paper",
+    "x": 1,
+    "xanchor": "right",
+    "y": 0.5,
+    "yanchor": "bottom",
+}
+
+
 def _eps_ticks(numbers: Numbers, family: str) -> dict[str, Any]:
     """Budgets spelled as they were asked for: 8/255, not 0.03137."""
     budgets = {b.eps: b.text for b in map(budget, numbers.families[family])}
     texts = ["0", *(plot_text(text) for text in budgets.values())]
-    return {"tickvals": [0.0, *budgets], "ticktext": texts}
+    return {"tickvals": [0.0, *budgets], "ticktext": texts, "ticklabeloverflow": "allow"}
 
 
 def _line(i: int, detector: str, x: list[float], y: list[float]) -> dict[str, Any]:

@@ -55,18 +55,17 @@ def groups(folder: Folder, numbers: Numbers) -> list[Group]:
 
 
 def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]:
-    """One of every network and detector before a second of any."""
+    """Strongest first, and one of every network, detector and direction before a second of any."""
     models = in_row_order(numbers.rows, "model", (e.origin.model for e in examples))
     detectors = in_row_order(numbers.rows, "detector", (e.origin.detector for e in examples))
     eps = lambda e: float(np.nan_to_num(budget(e.origin.condition).eps))
     at = lambda e: (detectors.index(e.origin.detector), models.index(e.origin.model))
-    strongest_first = sorted(examples, key=lambda e: (-eps(e), e.direction, at(e)))
-    turn: dict[tuple[str, str], int] = {}
+    turn: dict[tuple[str, str, str], int] = {}
     ranked = []
-    for example in strongest_first:
-        key = (example.origin.model, example.origin.detector)
+    for example in sorted(examples, key=lambda e: -eps(e)):
+        key = (example.origin.model, example.origin.detector, example.direction)
         turn[key] = turn.get(key, -1) + 1
-        ranked.append((turn[key], example))
+        ranked.append(((turn[key], at(example), example.direction), example))
     return [example for _, example in sorted(ranked, key=lambda pair: pair[0])]
 
 

@@ -67,8 +67,8 @@ def _layout() -> dict[str, Any]:
     return base_layout(
         height=440,
         xaxis={**GRID, "title": title, "anchor": "y2"},
-        yaxis={**share, "domain": [0.55, 1.0]},
-        yaxis2={**share, "domain": [0.0, 0.45]},
+        yaxis={**share, "domain": [0.55, 1.0], "title": {"text": "clean"}},
+        yaxis2={**share, "domain": [0.0, 0.45], "title": {"text": "under attack"}},
     )
 
 
@@ -83,14 +83,12 @@ def _drawing(
     threshold = numbers.threshold(model, detector)
     low, high = _range([*clean.values(), *attacked.values()], threshold)
     data = [_steps(clean[r], r, low, high, "y", True) for r in clean]
-    notes = [_note("clean", 1.0)]
     if condition != "clean":
         data += [_steps(attacked[r], r, low, high, "y2", r not in clean) for r in attacked]
-        notes.append(_note("under attack" if attacked else "under attack: no scores", 0.45))
-    layout: dict[str, Any] = {"annotations": notes, "xaxis": {"range": [low, high]}}
+    layout: dict[str, Any] = {"xaxis": {"range": [low, high]}}
     if threshold is not None:
         layout["shapes"] = [_threshold_line(threshold)]
-        notes += _sides(threshold)
+        layout["annotations"] = _sides(threshold)
     summary = f"{shown(detector)} on {shown(model)} against {shown(dataset)}."
     if threshold is not None:
         summary += _accepted(threshold, clean, attacked if condition != "clean" else {})
@@ -116,9 +114,10 @@ def _range(parts: list[Array], threshold: float | None) -> tuple[float, float]:
     # an attack can throw a few scores very far: they are counted in the outermost bins
     ends = np.concatenate([np.quantile(part, (0.005, 0.995)) for part in parts])
     low, high = float(ends.min()), float(ends.max())
-    if threshold is not None:
-        low, high = min(low, threshold), max(high, threshold)
     pad = 0.03 * (high - low) or 0.5
+    if threshold is not None:  # with room for the words on either side of its line
+        room = 5 * pad
+        low, high = min(low, threshold - room), max(high, threshold + room)
     return float(f"{low - pad:.5g}"), float(f"{high + pad:.5g}")
 
 
@@ -163,19 +162,6 @@ def _threshold_line(threshold: float) -> dict[str, Any]:
         "y1": 1,
         "line": line,
     }
-
-
-def _note(text: str, top: float) -> dict[str, Any]:
-    font = {"size": 12, "color": "var(--soft)"}
-    where = {
-        "xref": "paper",
-        "yref": "paper",
-        "x": 1,
-        "y": top,
-        "xanchor": "right",
-        "yanchor": "top",
-    }
-    return {"text": text, "showarrow": False, "font": font, **where}
 
 
 def _sides(threshold: float) -> list[dict[str, Any]]:

@@ -129,7 +129,9 @@ def _plain_value(value: object) -> str:
         return ", ".join(f"{shown(k)} = {_plain_value(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain_value, value))
-    return f"{value:.6g}" if isinstance(value, float) else shown(value, 300)
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
+    return shown(value, 300)
 
 
 def _policy(scripts: list[str]) -> str:

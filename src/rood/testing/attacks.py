@@ -186,9 +186,14 @@ def check_leaves_everything_as_it_was(factory: AttackFactory, world: World) -> N
 
 
 def check_refuses_what_is_not_an_image(factory: AttackFactory, world: World) -> None:
-    """Pixels outside [0, 1] or NaN are an InputError, not an attack on something else."""
+    """Wrong pixels, rank or dtype are an InputError, not an attack on something else."""
     x = world.inside[:2]
-    wrong = {"normalised pixels": (x - 0.5) / 0.25, "NaN pixels": x * torch.nan}
+    wrong = {
+        "normalised pixels": (x - 0.5) / 0.25,
+        "NaN pixels": x * torch.nan,
+        "one image without a batch axis": x[0],
+        "whole numbers": x.round().to(torch.uint8),
+    }
     for what, images in wrong.items():
         call = lambda images=images: make(factory)(_energy(world), images, Linf(0.1), _source())
         require_error(InputError, call, what)

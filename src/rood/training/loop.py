@@ -46,7 +46,7 @@ def train(
     """Train `model` in place, one epoch for each record drawn; then it is in eval mode and frozen.
 
     The same call on a folder `out` continues where it stopped, and ends with the weights of an
-    undisturbed run, to the last bit on the CPU. Epochs done before are not yielded again.
+    undisturbed run, to the last bit on the CPU. Epochs done before are yielded from its records.
     """
     settings = settings or Settings()
     _check(model, objective, data, outliers)
@@ -75,6 +75,7 @@ def _epochs(
     done = _continue(model, optimizer, out, run)
     _try_out(model, feed)
     try:
+        yield from (Epoch(**record) for record in done)
         for epoch in range(len(done) + 1, settings.epochs + 1):
             started = time.perf_counter()
             loss = _one_epoch(model, objective, feed, optimizer, epoch)

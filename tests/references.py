@@ -1,0 +1,136 @@
+"""Scores by plain loops in float64, written from the papers: slow, and not from our code."""
+
+import math
+
+import numpy as np
+
+from rood.detectors import Mahalanobis
+
+
+def softmax(z):
+    e = [math.exp(v - max(z)) for v in z]
+    return [v / sum(e) for v in e]
+
+
+def lse(z):
+    return max(z) + math.log(sum(math.exp(v - max(z)) for v in z))
+
+
+def max_probability(z, temperature=1.0):
+    """The paper's confidence of MSP and, at a temperature, of ODIN."""
+    return max(softmax([v / temperature for v in z]))
+
+
+def entropy(z):
+    """-sum p log p, as PRO's base score."""
+    return -sum(p * math.log(p) for p in softmax(z) if p > 0)
+
+
+def margin(z):
+    """log((1 - max p) / max p): the log-odds of not being the top class."""
+    top = max(range(len(z)), key=lambda j: z[j])
+    return lse([v for j, v in enumerate(z) if j != top]) - z[top]
+
+
+def tempered_margin(z, temperature):
+    """The margin of z / T, brought back to the units of a logit by a rising affine map."""
+    offset = math.log(len(z) - 1)
+    return temperature * (margin([v / temperature for v in z]) - offset) + offset
+
+
+def class_means(f, y):
+    return [
+        np.mean([v for v, k in zip(f, y, strict=True) if k == c], axis=0) for c in sorted(set(y))
+    ]
+
+
+def pooled_covariance(f, y):
+    """(1/N) sum over classes and their samples of (h - mu)(h - mu)'."""
+    mu = class_means(f, y)
+    total = np.zeros((f.shape[1], f.shape[1]))
+    for v, k in zip(f, y, strict=True):
+        total += np.outer(v - mu[k], v - mu[k])
+    return total / len(f)
+
+
+def averaged_covariance(f, y):
+    """The mean of the classes' covariances, each with 1/(N_k - 1)."""
+    return np.mean([np.cov(f[y == c], rowvar=False) for c in sorted(set(y))], axis=0)
+
+
+def distance(v, mu, sigma):
+    return float((v - mu) @ np.linalg.solve(sigma, v - mu))
+
+
+def mahalanobis(queries, f, y, covariance=pooled_covariance):
+    mu, sigma = class_means(f, y), covariance(f, y)
+    return [min(distance(q, m, sigma) for m in mu) for q in queries]
+
+
+def relative_mahalanobis(queries, f, y):
+    mean = f.mean(axis=0)
+    sigma = sum(np.outer(v - mean, v - mean) for v in f) / len(f)
+    near = mahalanobis(queries, f, y)
+    return [d - distance(q, mean, sigma) for d, q in zip(near, queries, strict=True)]
+
+
+def knn(queries, f, k):
+    """Squared distance to the k-th nearest of the training features, all of length one."""
+    bank = [v / max(np.linalg.norm(v), 1e-12) for v in f]
+    unit = [q / max(np.linalg.norm(q), 1e-12) for q in queries]
+    return [sorted(sum((u - b) ** 2) for b in bank)[k - 1] for u in unit]
+
+
+def vim(queries, logits, f, f_logits, weight, bias, dimension):
+    """alpha |R'(h - o)| - lse(z), R from the right singular vectors of H - o."""
+    o = -np.linalg.pinv(weight) @ bias
+    _, _, v = np.linalg.svd(f - o)  # rows of v, singular values descending
+    residual = v[dimension:].T
+    norms = [np.linalg.norm(residual.T @ (h - o)) for h in f]
+    alpha = np.mean([max(z) for z in f_logits]) / np.mean(norms)
+    return [
+        alpha * np.linalg.norm(residual.T @ (q - o)) - lse(z)
+        for q, z in zip(queries, logits, strict=True)
+    ]
+
+
+def slopes(score, x, h=1e-6):
+    """The gradient of a score of one image, pixel by pixel, by differences."""
+    gradient = np.zeros(x.size)
+    for i in range(x.size):
+        step = np.zeros(x.size)
+        step[i] = h
+        gradient[i] = (score(x + step.reshape(x.shape)) - score(x - step.reshape(x.shape))) / (
+            2 * h
+        )
+    return gradient.reshape(x.shape)
+
+
+def odin(logits, x, temperature, eta):
+    """Confidence S at x + eta sign(grad log S), as the paper has it."""
+    log_s = lambda x: math.log(max_probability(logits(x), temperature))
+    return max_probability(logits(x + eta * np.sign(slopes(log_s, x))), temperature)
+
+
+def pro(score, x, eps, steps):
+    """The highest of the base score over `steps` sign steps uphill."""
+    found = [score(x)]
+    for _ in range(steps):
+        x = x + eps * np.sign(slopes(score, x))
+        found.append(score(x))
+    return max(found)
+
+
+def fitted_on(d, out, y):
+    """A detector fitted on outputs that no model made, with the one inside it."""
+    d.start()
+    d.see(out, y)
+    d.finish()
+    for part in d.children():
+        if isinstance(part, Mahalanobis):
+            fitted_on(part, out, y)
+    return d
+
+
+def close(got, want, rtol=1e-8):
+    np.testing.assert_allclose(got.detach().numpy(), want, rtol=rtol, atol=1e-12)

@@ -1,0 +1,155 @@
+"""Bad images in a folder and bad folders to write to: said in one line, nothing lost."""
+
+import errno
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bad_input import class_folder, corrupt, flat_folder, invoke, linked, refused
+from PIL import Image
+from small_audit import eight_bit, small_files
+from typer.testing import CliRunner
+
+from rood.cli import app
+from rood.testing.world import blobs, stripes
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return small_files(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def here(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return linked(files, tmp_path)
+
+
+def test_skip_bad_goes_on_and_counts(here):
+    result = invoke(here, *corrupt(here), "--skip-bad", "--eps", "none")
+    assert result.exit_code == 0
+    note = "1 of 8 files could not be read and was skipped: '3.png'"
+    manifest = json.loads((here / "out" / "manifest.json").read_text())
+    assert manifest["data"]["pictures"]["notes"] == [note]
+    assert manifest["data"]["pictures"]["n"] == 7
+    assert f"note: pictures: {note}\n" in result.stderr
+    assert "1 of 8 files could not be read" in (here / "out" / "report.html").read_text()
+
+
+def test_skipped_training_images_are_counted_too(here):
+    x, y = blobs(60, seed=1)
+    folder = class_folder(here / "train", x, y)
+    (folder / "a" / "000.png").write_bytes(b"no picture")
+    result = invoke(here, "--train", str(folder), "--skip-bad", "--eps", "none")
+    assert result.exit_code == 0
+    manifest = json.loads((here / "out" / "manifest.json").read_text())
+    assert "1 of 60 files could not be read" in json.dumps(manifest["split"])
+
+
+def test_a_folder_of_other_settings_is_left_alone(here):
+    assert invoke(here, "--eps", "none").exit_code == 0
+    before = (here / "out" / "rows.jsonl").read_bytes()
+    refused(invoke(here, "--eps", "none", "--seed", "4"), "other settings", "(seed differ)")
+    refused(invoke(here, "--eps", "0.1"), "(threats differ)")
+    assert (here / "out" / "rows.jsonl").read_bytes() == before
+
+
+def test_a_folder_with_a_broken_manifest_is_left_alone(here):
+    (here / "out").mkdir()
+    for text in ("{", "[]", "{}"):
+        (here / "out" / "manifest.json").write_text(text)
+        refused(invoke(here), "cannot read", "manifest.json")
+        assert (here / "out" / "manifest.json").read_text() == text
+
+
+def test_two_runs_on_one_folder(here):
+    (here / "out").mkdir()
+    with (here / "out" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused(invoke(here), "another run is writing to", "choose another folder")
+    assert {p.name for p in (here / "out").iterdir()} == {".lock"}
+
+
+@pytest.mark.parametrize("victim", ["manifest.json", "scores", "rows.jsonl", "report.html"])
+def test_a_full_disk_is_said_and_what_was_written_stays_whole(here, monkeypatch, victim):
+    def full(path):
+        if victim in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    whole_write, whole_open = Path.write_bytes, Path.open
+
+    def write(self, content):
+        if victim in str(self):
+            whole_write(self, content[: len(content) // 2])
+        full(self)
+        return whole_write(self, content)
+
+    def opened(self, mode="r", *rest, **options):
+        if "a" in mode:
+            full(self)
+        return whole_open(self, mode, *rest, **options)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    monkeypatch.setattr(Path, "open", opened)
+    few = ["--detectors", "msp", "--eps", "0.05", "--limit", "20"]
+    refused(invoke(here, *few), "no space left on device", "out")
+    monkeypatch.undo()
+    os.chdir(here)
+    assert not list((here / "out" / "scores").rglob("*.part"))
+    assert invoke(here, *few).exit_code == 0  # and with room again it goes on
+    assert invoke(here, *few, "--out", str(here / "fresh")).exit_code == 0
+    rows = [(here / f / "rows.jsonl").read_bytes() for f in ("out", "fresh")]
+    assert rows[0] == rows[1]
+
+
+def test_hostile_names_of_files_and_sets_are_just_names(here):
+    names = ("[red]", "a\nb", "<script>x</script>")
+    x, y = blobs(240, seed=1)
+    inside = class_folder(here / "in", x, y, names)
+    outside = flat_folder(here / "o[/]\x1b[31m")
+    (outside / "0.png").rename(outside / "[bold] \n\x1b[2J.png")
+    result = invoke(here, "--inside", str(inside), "--outside", str(outside))
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    assert "<script>x" not in (here / "out" / "report.html").read_text()
+    (outside / "bad\nline.png").write_bytes(b"x")
+    refused(invoke(here, "--outside", str(outside), "--out", str(here / "b")), "bad\\nline.png")
+    nameless = CliRunner().invoke(app, ["audit", "--model", "a\nb\x1b[31m"])
+    refused(nameless, "no trained network")
+    assert "\x1b" not in nameless.stderr
+
+
+def picture(kind, path):
+    rgb = Image.fromarray(eight_bit(stripes(1, seed=1))[0].transpose(1, 2, 0))
+    if kind == "RGBA":
+        rgb.convert("RGBA").save(path.with_suffix(".png"))
+    elif kind == "16-bit":
+        Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(path.with_suffix(".png"))
+    elif kind == "CMYK":
+        rgb.convert("CMYK").save(path.with_suffix(".jpg"))
+    elif kind == "EXIF":
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        rgb.save(path.with_suffix(".jpg"), exif=exif)
+    elif kind == "float":
+        Image.fromarray(np.zeros((8, 8), np.float32)).save(path.with_suffix(".tif"))
+    elif kind == "bomb":
+        Image.new("1", (20000, 20000)).save(path.with_suffix(".png"))
+
+
+@pytest.mark.parametrize("kind", ["RGBA", "16-bit", "CMYK", "EXIF"])
+def test_unusual_images_are_converted(here, kind):
+    picture(kind, flat_folder(here / "pictures") / "unusual")
+    result = invoke(here, "--outside", str(here / "pictures"), "--eps", "none")
+    assert result.exit_code == 0
+    manifest = json.loads((here / "out" / "manifest.json").read_text())
+    assert manifest["data"]["pictures"]["n"] == 9
+
+
+@pytest.mark.parametrize("kind", ["float", "bomb"])
+def test_images_that_cannot_be_read_right_are_refused(here, kind):
+    picture(kind, flat_folder(here / "pictures") / "unusual")
+    refused(invoke(here, "--outside", str(here / "pictures")), "unusual", "--skip-bad")

@@ -1,0 +1,226 @@
+"""A run that was stopped, however rudely, continues and ends with the same rows."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interrupted import settings
+from safetensors.numpy import load_file
+from small_audit import small_command, small_files
+from toy_audit import audited, toy_case
+from typer.testing import CliRunner
+
+import rood
+from rood.cli import app
+from rood.errors import ResultsError
+from rood.evaluation.run import run
+from rood.evaluation.settings import prepare
+from rood.evaluation.unit import AttackUnit
+from rood.threat import Linf
+
+HERE = Path(__file__).parent
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": str(Path(rood.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return small_files(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def case():
+    case = toy_case()
+    case.detectors.pop("odin")
+    case.outside = {"grey": case.outside["grey"]}
+    return case
+
+
+@pytest.fixture(scope="module")
+def undisturbed(case, tmp_path_factory):
+    return audited(case, tmp_path_factory.mktemp("undisturbed"), threats=[Linf(0.05)]).folder
+
+
+def continued(case, out):
+    return audited(case, out, threats=[Linf(0.05)])
+
+
+def in_steps(files, out):
+    plan, about = prepare(settings(str(files)))
+    return plan, out, about
+
+
+def interrupted(files, out, seed, kills):
+    command = [sys.executable, str(HERE / "interrupted.py"), str(files), str(out), seed, kills]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def assert_same(one, other):
+    """Rows to the byte, arrays exactly, and nothing left lying about."""
+    assert (one / "rows.jsonl").read_bytes() == (other / "rows.jsonl").read_bytes()
+    names = [sorted(p.relative_to(f) for p in f.rglob("*.safetensors")) for f in (one, other)]
+    assert names[0] == names[1]
+    for name in names[0]:
+        a, b = load_file(one / name), load_file(other / name)
+        assert a.keys() == b.keys()
+        for key in a:
+            np.testing.assert_array_equal(a[key], b[key])
+    assert not list(one.rglob("*.part"))
+
+
+def test_kill_9_at_five_random_moments_changes_no_byte(files, tmp_path):
+    for _ in run(*in_steps(files, tmp_path / "whole")):
+        pass
+    *killed, last = interrupted(files, tmp_path / "killed", "20", "5")
+    assert [line.split()[0] for line in killed] == ["killed"] * 5
+    assert last == "finished"
+    rows = [int(line.split()[1]) for line in killed]
+    assert rows[0] < rows[-1]  # some were killed before the first rows, some after
+    assert_same(tmp_path / "killed", tmp_path / "whole")
+    assert json.loads((tmp_path / "killed" / "manifest.json").read_text())["finished"]
+
+
+def spoil(path, how):
+    rows = path / "rows.jsonl"
+    if how == "a torn last line":
+        rows.write_bytes(rows.read_bytes()[:-30])
+    elif how == "a torn line and half the rows":
+        rows.write_bytes(rows.read_bytes()[: len(rows.read_bytes()) // 2])
+    elif how == "no rows at all":
+        rows.unlink()
+    elif how == "a spoilt line in the middle":
+        lines = rows.read_bytes().splitlines(keepends=True)
+        rows.write_bytes(b"".join([*lines[:5], b"{}\n", *lines[6:]]))
+    elif how == "rows that nobody asked for":
+        with rows.open("ab") as file:
+            file.write(rows.read_bytes()[:2000])
+    elif how == "left-over parts":
+        for file in list(path.rglob("*.safetensors"))[:3]:
+            file.with_name(file.name + ".part").write_bytes(b"half")
+            file.unlink()
+    elif how == "half the scores":
+        for file in sorted(path.glob("scores/**/*.safetensors"))[::2]:
+            file.unlink()
+    elif how == "no examples":
+        for file in path.glob("examples/**/*.safetensors"):
+            file.unlink()
+        for file in path.glob("scores/**/*pgd*.safetensors"):
+            file.unlink()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a torn last line",
+        "a torn line and half the rows",
+        "no rows at all",
+        "a spoilt line in the middle",
+        "rows that nobody asked for",
+        "left-over parts",
+        "half the scores",
+        "no examples",
+    ],
+)
+def test_what_a_kill_leaves_behind_is_made_whole(case, undisturbed, tmp_path, how):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    spoil(out, how)
+    continued(case, out)
+    assert_same(out, undisturbed)
+
+
+def test_a_damaged_file_of_scores_is_named(case, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    file = next(out.glob("scores/**/*.safetensors"))
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(ResultsError, match="delete it and run again") as refusal:
+        continued(case, out)
+    assert str(file) in str(refusal.value)
+    file.unlink()
+    continued(case, out)
+    assert_same(out, undisturbed)
+
+
+def test_a_finished_run_is_not_repeated(case, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(AttackUnit, "run", lambda self: pytest.fail("attacked again"))
+    before = (undisturbed / "rows.jsonl").read_bytes()
+    cost = json.loads((undisturbed / "manifest.json").read_text())["cost"]
+    continued(case, undisturbed)
+    assert (undisturbed / "rows.jsonl").read_bytes() == before
+    assert json.loads((undisturbed / "manifest.json").read_text())["cost"] == cost
+
+
+def test_the_cost_of_attacks_before_a_kill_is_kept(case, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    next(out.glob("scores/**/*pgd*.safetensors")).unlink()
+    continued(case, out)
+    costs = [json.loads((f / "manifest.json").read_text())["cost"] for f in (out, undisturbed)]
+    assert costs[0]["forwards"] == costs[1]["forwards"]
+    assert costs[0]["backwards"] == costs[1]["backwards"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"seed": 1}, ["seed"]),
+        ({"threats": [Linf(0.06)]}, ["threats"]),
+        ({"seed": 2, "sides": ("both",)}, ["seed", "sides"]),
+        ({"name": "other"}, ["models.model", "models.other"]),
+    ],
+)
+def test_other_settings_on_the_same_folder_are_named(case, undisturbed, changes, keys):
+    before = (undisturbed / "rows.jsonl").read_bytes()
+    with pytest.raises(ResultsError, match="other settings") as refusal:
+        audited(case, undisturbed, **({"threats": [Linf(0.05)]} | changes))
+    assert all(key in str(refusal.value) for key in keys)
+    assert "batch_size" not in str(refusal.value)
+    assert (undisturbed / "rows.jsonl").read_bytes() == before
+
+
+def test_another_batch_size_may_continue(case, undisturbed):
+    audited(case, undisturbed, threats=[Linf(0.05)], batch_size=5)
+
+
+def test_two_runs_on_one_folder_do_not_mix(case, undisturbed):
+    with (undisturbed / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ResultsError, match="another run is writing to"):
+            continued(case, undisturbed)
+    continued(case, undisturbed)
+
+
+def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
+    out = tmp_path / "out"
+    more = ["--steps", "20", "--limit", "32"]
+    code = "from rood.cli import app; app(prog_name='rood')"
+    command = [sys.executable, "-c", code, *small_command(files, out, *more)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    while process.poll() is None and not list(out.glob("scores/**/*pgd*")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    said, complained = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "")
+    assert complained == "stopped: the same command goes on from here\n"
+    assert not json.loads((out / "manifest.json").read_text())["finished"]
+    done = {f: f.stat().st_mtime_ns for f in out.glob("scores/**/*pgd*")}
+    assert done
+    assert CliRunner().invoke(app, small_command(files, out, *more)).exit_code == 0
+    assert {f: f.stat().st_mtime_ns for f in done} == done
+    whole = tmp_path / "whole"
+    assert CliRunner().invoke(app, small_command(files, whole, *more)).exit_code == 0
+    assert_same(out, whole)
