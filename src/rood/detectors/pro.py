@@ -7,6 +7,7 @@ from torch import Tensor
 from rood.detectors._gradient import at, score_and_gradient
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.entropy import Entropy
+from rood.detectors.gen import GEN
 from rood.detectors.msp import MSP
 from rood.errors import InputError
 from rood.models.model import Model
@@ -44,6 +45,22 @@ class PRO(Detector):
     def entropy(cls, model: Model, *, eps: float = 1e-3, steps: int = 1) -> "PRO":
         """PRO-ENT."""
         return cls(Entropy(model), eps=eps, steps=steps)
+
+    @classmethod
+    @named("pro_msp_t")
+    def msp_t(
+        cls, model: Model, *, temperature: float = 100.0, eps: float = 1e-3, steps: int = 3
+    ) -> "PRO":
+        """PRO-MSP-T."""
+        return cls(MSP(model, temperature=temperature), eps=eps, steps=steps)
+
+    @classmethod
+    @named("pro_gen")
+    def gen(
+        cls, model: Model, *, gamma: float = 0.01, top: int = 100, eps: float = 1e-3, steps: int = 3
+    ) -> "PRO":
+        """PRO-GEN."""
+        return cls(GEN(model, gamma=gamma, top=top), eps=eps, steps=steps)
 
     def score_images(self, x: Images) -> Scores:
         points, scores = self._climb(x)
