@@ -63,7 +63,7 @@ class PRO(Detector):
         return cls(GEN(model, gamma=gamma, top=top), eps=eps, steps=steps)
 
     def score_images(self, x: Images) -> Scores:
-        points, scores = self._climb(x)
+        points, scores = self.climb(x)
         if not (torch.is_grad_enabled() and x.requires_grad):
             return scores.amax(dim=0)
         highest = points[scores.argmax(dim=0), torch.arange(len(x), device=x.device)]
@@ -77,12 +77,12 @@ class PRO(Detector):
         """The mean over the steps, and the base score alone."""
 
         def mean(x: Images) -> Scores:
-            points, _ = self._climb(x)
+            points, _ = self.climb(x)
             return torch.stack([self.base.score_images(at(p, x)) for p in points]).mean(dim=0)
 
         return mean, self.base.score_images
 
-    def _climb(self, x: Images) -> tuple[Float[Tensor, "t b c h w"], Float[Tensor, "t b"]]:
+    def climb(self, x: Images) -> tuple[Float[Tensor, "t b c h w"], Float[Tensor, "t b"]]:
         """Every x_t and its score, t = 0 to K, as constants."""
         points, scores = [x.detach()], []
         for _ in range(self.steps):
