@@ -1,67 +1,93 @@
 """Many detectors, one forward pass: in fitting and in scoring."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
+from torch import Tensor, nn
 
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.models.taps import watching
 from rood.shapes import Batches, Images, Scores
 
 
 def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     """Fit every detector, and the detectors inside wrapping ones, in one pass over the data."""
-    detectors = list(detectors)
-    learners: dict[Model, list[OutputDetector]] = {}
-    for part in {id(m): m for d in detectors for m in d.modules()}.values():
-        if isinstance(part, OutputDetector) and part.fitted_names:
-            learners.setdefault(part.model, []).append(part)
-    # what is learnt under the caller's inference_mode could never be differentiated through
-    with torch.inference_mode(False), torch.no_grad():
+    parts = list({id(p): p for d in detectors for p in _parts(d)}.values())  # inner ones first
+    learners = [p for p in parts if isinstance(p, OutputDetector) and p.fitted_names]
+    with torch.no_grad():
         if learners:
             _fit_outputs(learners, batches)
-        for d in detectors:
-            for part in d.modules():
+        for part in parts:
+            part.fit_images(batches)
+    for part in parts:
+        part.check_fitted()
+
+
+def _parts(detector: Detector) -> Iterator[Detector]:
+    """The detector and those inside it that are fitted on the same images, inner ones first."""
+    if detector.same_pixels:
+        for child in detector.children():
+            for part in child if isinstance(child, nn.ModuleList) else [child]:
                 if isinstance(part, Detector):
-                    part.fit_images(batches)
-    for d in detectors:
-        d.check_fitted()
+                    yield from _parts(part)
+    yield detector
 
 
-def _fit_outputs(learners: dict[Model, list[OutputDetector]], batches: Batches) -> None:
-    for part in (p for parts in learners.values() for p in parts):
+def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
+    for part in learners:
         for name in part.fitted_names:
             setattr(part, name, None)
+        part.start()
     seen = 0
     for x, y in batches:
         if len(x) != len(y):
             raise InputError(f"expected one label an image, got {len(x)} images, {len(y)} labels")
-        for model, parts in learners.items():
+        for model, group in _by_model(learners).items():
             check_images(x, model)
-            out = model(x)
-            for part in parts:
-                if seen == 0:
-                    part.start()  # not before: the first images tell the model which its head is
+            if seen == 0:
+                for part in group:
+                    part.choose_taps(x)
+            for part, out in _shared_pass(model, group, x):
                 part.see(out, y)
         seen += len(x)
     if seen == 0:
         raise InputError("expected training images to fit on, got none")
-    for part in (p for parts in learners.values() for p in parts):
+    for part in learners:
         part.finish()
+
+
+def _by_model(parts: Iterable[OutputDetector]) -> dict[Model, list[OutputDetector]]:
+    groups: dict[Model, list[OutputDetector]] = {}
+    for part in parts:
+        groups.setdefault(part.model, []).append(part)
+    return groups
+
+
+def _shared_pass(
+    model: Model, parts: Sequence[OutputDetector], x: Images
+) -> Iterator[tuple[OutputDetector, Outputs]]:
+    """One forward pass, and for each detector the outputs it asked for."""
+    taps = tuple(dict.fromkeys(t for p in parts for t in p.taps))
+    maps: dict[str, tuple[Tensor, ...]] = {}
+    with watching(model.layers(taps)) as seen:
+        out = model(x)
+    for name, record in zip(taps, seen, strict=True):
+        maps[name] = tuple(record.outputs)
+    for part in parts:
+        yield part, out._replace(maps=tuple(m for t in part.taps for m in maps[t]))
 
 
 def score_all(detectors: Mapping[str, Detector], x: Images) -> dict[str, Scores]:
     """The score of every detector on x; all that are formulas of the outputs share a pass."""
-    outputs: dict[Model, Outputs] = {}
-    scores: dict[str, Scores] = {}
-    for name, d in detectors.items():
+    for d in detectors.values():
         d.check_fitted()
         check_images(x, d.model)
-        if not isinstance(d, OutputDetector):
-            scores[name] = d.score_images(x)
-            continue
-        if d.model not in outputs:
-            outputs[d.model] = d.model(x)
-        scores[name] = d.score_outputs(outputs[d.model]).to(x.dtype)
-    return scores
+    found: dict[Detector, Scores] = {}
+    for model, group in _by_model(
+        d for d in detectors.values() if isinstance(d, OutputDetector)
+    ).items():
+        for part, out in _shared_pass(model, group, x):
+            found[part] = part.score_outputs(out).to(x.dtype)
+    return {n: found[d] if d in found else d.score_images(x) for n, d in detectors.items()}

@@ -35,6 +35,7 @@ class Detector(nn.Module, ABC):
     gradient: ClassVar[Gradient] = "exact"
     stochastic: ClassVar[bool] = False  # True: two calls may differ, attack the expectation
     needs_labels: ClassVar[bool] = False  # True: fit() needs the classes of the training images
+    same_pixels: ClassVar[bool] = True  # False: the detectors inside see other images than this one
 
     fitted_names: ClassVar[tuple[str, ...]] = ()
 
@@ -121,9 +122,14 @@ class Detector(nn.Module, ABC):
 class OutputDetector(Detector):
     """A detector whose score is a formula of one forward pass, so that many can share that pass."""
 
+    taps: tuple[str, ...] = ()  # layers whose maps it needs, by name
+
     @final
     def score_images(self, x: Images) -> Scores:
-        return self.score_outputs(self.model(x)).to(x.dtype)
+        return self.score_outputs(self.model(x, self.taps)).to(x.dtype)
+
+    def choose_taps(self, x: Images) -> None:
+        """Settle `taps` on the first training images, where the choice depends on the network."""
 
     @abstractmethod
     def score_outputs(self, out: Outputs) -> Scores:

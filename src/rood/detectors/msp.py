@@ -1,7 +1,8 @@
 """Maximum softmax probability."""
 
 from rood.detectors.base import OutputDetector
-from rood.models.model import Outputs
+from rood.errors import InputError
+from rood.models.model import Model, Outputs
 from rood.shapes import Scores
 from rood.softmax import margin
 
@@ -12,7 +13,14 @@ class MSP(OutputDetector):
     Hendrycks & Gimpel, *A Baseline for Detecting Misclassified and Out-of-Distribution Examples*,
     ICLR 2017, arXiv:1610.02136. The paper scores max p = 1 / (1 + e^s): the same ranking, but the
     probability ties at 1 and its gradient dies where this does not. Sign: confidence, turned.
+    With a temperature T the margin of z / T, in units of a logit (`softmax.margin`).
     """
 
+    def __init__(self, model: Model, *, temperature: float = 1.0) -> None:
+        super().__init__(model)
+        if not temperature > 0:
+            raise InputError(f"expected a temperature above 0, got {temperature}")
+        self.temperature = temperature
+
     def score_outputs(self, out: Outputs) -> Scores:
-        return margin(out.logits)
+        return margin(out.logits, self.temperature)

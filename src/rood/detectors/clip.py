@@ -1,0 +1,64 @@
+"""Zero-shot detection with an image-text model: out-words against in-words."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from rood.detectors.base import OutputDetector
+from rood.errors import InputError
+from rood.models.model import Model, Outputs
+from rood.models.wrap import wrap
+from rood.shapes import Scores
+
+
+class CLIP(OutputDetector):
+    r"""s(x) = max_{out} z_j - max_{in} z_j, z_j = scale cos(image, text_j) over in- and out-words.
+
+    `combine="softmax_sum"` has the probability of all out-words instead, as its log-odds,
+    lse_out z - lse_in z. Fort, *Adversarial vulnerability of powerful near out-of-distribution
+    detection*, 2022, arXiv:2201.07012. The model is `rood.models.clip.zero_shot(...)`, whose first
+    `inside` logits are the in-words'.
+    """
+
+    gradient = "almost_everywhere"
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        inside: int,  # how many of the words, the first ones, name in-distribution classes
+        combine: Literal["max_difference", "softmax_sum"] = "max_difference",
+    ) -> None:
+        super().__init__(model)
+        if not 0 < inside < model.classes:
+            raise InputError(
+                f"expected 1 to {model.classes - 1} in-words of {model.classes} words, got {inside}"
+            )
+        self.inside = inside
+        self.combine = combine
+
+    @classmethod
+    def example(cls, model: Model) -> "CLIP":
+        """The model's classes as in-words and one out-word that fits everything alike."""
+        head = nn.Linear(model.classes, model.classes + 1)
+        with torch.no_grad():
+            head.weight.copy_(torch.eye(model.classes + 1, model.classes))
+            head.bias.zero_()
+        net = nn.Sequential(_Logits(model), head.to(model.mean))
+        return cls(wrap(net, head="1"), inside=model.classes)
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        words_in, words_out = out.logits[:, : self.inside], out.logits[:, self.inside :]
+        if self.combine == "softmax_sum":
+            return words_out.logsumexp(dim=1) - words_in.logsumexp(dim=1)
+        return words_out.amax(dim=1) - words_in.amax(dim=1)
+
+
+class _Logits(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x).logits

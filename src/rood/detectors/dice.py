@@ -1,0 +1,47 @@
+"""Energy with only the head's most contributing weights."""
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import linear
+
+from rood.detectors.base import OutputDetector
+from rood.detectors.react import percentile
+from rood.errors import InputError
+from rood.models.model import Model, Outputs
+from rood.shapes import Labels, Scores
+from rood.streaming import Moments
+
+
+class DICE(OutputDetector):
+    r"""s(x) = -lse((W * M) f + b), M keeping the weights whose contribution is above a percentile.
+
+    The contribution of W_kj is W_kj times the mean training feature j; the percentile is over all
+    of them. Sun & Li, *DICE: Leveraging Sparsification for Out-of-Distribution Detection*,
+    ECCV 2022, arXiv:2111.09805.
+    """
+
+    mask_: Float[Tensor, "k d"]
+
+    def __init__(self, model: Model, *, percentile: float = 90.0) -> None:
+        super().__init__(model)
+        if not 0 <= percentile < 100:
+            raise InputError(f"expected a percentile in [0, 100), got {percentile}")
+        self.percentile = percentile
+
+    def start(self) -> None:
+        self._moments = Moments(1)
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        self._moments.see(out.features, labels * 0)
+
+    def finish(self) -> None:
+        _, mean, _ = self._moments.total()
+        del self._moments
+        contribution = self.model.head.weight.double() * mean
+        bar = percentile(contribution.flatten(), self.percentile)
+        self.mask_ = (contribution > bar).to(self.model.head.weight.dtype)
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        head = self.model.head
+        mask = self.mask_.to(head.weight.dtype)
+        return -linear(out.features, head.weight * mask, head.bias).logsumexp(dim=1)

@@ -1,0 +1,131 @@
+"""How far the Gram matrices of the feature maps leave the range seen in training."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.errors import CapabilityError, InputError
+from rood.models.model import Model, Outputs
+from rood.seeds import row_keys
+from rood.shapes import Images, Labels, Scores
+from rood.softmax import margin
+from rood.streaming import Sample
+
+TINY = 1e-40  # keeps the p-th root's slope finite at 0, in float64
+HELD_OUT = 10  # one training image in so many sets the scale of a layer, not its bounds
+
+
+class Gram(OutputDetector):
+    r"""s(x) = (1 / max p) sum_l d_l(x) / E[d_l / max p], d_l the deviation of layer l.
+
+    For each order q the row sums of F^q (F^q)', to the power 1/q, are compared with their least and
+    greatest value over training images predicted as the same class: d_l sums how far they lie
+    outside, relative to the bound. Sastry & Oore, *Detecting Out-of-Distribution Examples with Gram
+    Matrices*, ICML 2020, arXiv:1912.12510. The expectation is over held-out training images. Inside
+    the bounds d_l is flat, so an attacker climbs a smooth surrogate.
+    """
+
+    gradient = "surrogate"
+
+    low_: Float[Tensor, "k s"]  # s: statistics of all layers and orders, side by side
+    high_: Float[Tensor, "k s"]
+    weight_: Float[Tensor, " s"]  # 1 / E[d_l] for the layer of each statistic
+
+    def __init__(
+        self, model: Model, *, orders: int = 5, layers: tuple[str, ...] | None = None
+    ) -> None:
+        super().__init__(model)
+        if orders < 1:
+            raise InputError(f"expected orders >= 1, got {orders}")
+        self.orders = orders
+        self.layers = layers  # None: every convolution and ReLU
+        self.taps = layers or _default_layers(model)
+
+    def start(self) -> None:
+        k = self.model.classes
+        self._low: Tensor | None = None
+        self._high = torch.empty(k, 0)
+        self._held = Sample(1000)
+        self._sizes: list[int] = []
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        stats = self._statistics(out.maps)
+        self._sizes = [m.shape[1] * self.orders for m in out.maps]
+        predicted = out.logits.argmax(dim=1)
+        held = row_keys(out.features) % HELD_OUT == 0
+        extra = torch.stack([predicted.double(), _log_inverse_top(out).double()], dim=1)
+        self._held.see(torch.cat([stats, extra], dim=1)[held])
+        if self._low is None:
+            self._low = stats.new_full((self.model.classes, stats.shape[1]), torch.inf)
+            self._high = -self._low
+        place = predicted[~held, None].expand_as(stats[~held])
+        self._low.scatter_reduce_(0, place, stats[~held], "amin")
+        self._high.scatter_reduce_(0, place, stats[~held], "amax")
+
+    def finish(self) -> None:
+        assert self._low is not None
+        never = ~self._low.isfinite()  # a class never predicted: the range of all classes
+        self.low_ = torch.where(never, self._low.amin(dim=0).expand_as(self._low), self._low)
+        self.high_ = torch.where(never, self._high.amax(dim=0).expand_as(self._high), self._high)
+        rows = self._held.rows()
+        stats, predicted, log_scale = rows[:, :-2], rows[:, -2].long(), rows[:, -1]
+        deviation = _deviation(stats, self.low_[predicted], self.high_[predicted])
+        deviation = deviation * log_scale.exp()[:, None]
+        layers = torch.stack([d.sum(dim=1).mean() for d in deviation.split(self._sizes, dim=1)])
+        sizes = torch.tensor(self._sizes, device=layers.device)
+        self.weight_ = (1 / (layers + 1e-7)).repeat_interleave(sizes)
+        del self._low, self._high, self._held, self._sizes
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        y = out.logits.argmax(dim=1)
+        deviation = _deviation(self._statistics(out.maps), self.low_[y], self.high_[y])
+        return (deviation @ self.weight_) * _log_inverse_top(out).double().exp()
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """Soft margins: outside as they are, inside a slope that leads to the nearest bound."""
+
+        def soft(x: Images) -> Scores:
+            out = self.model(x, self.taps)
+            y = out.logits.argmax(dim=1)
+            low, high = self.low_[y], self.high_[y]
+            v = self._statistics(out.maps)
+            width = (high - low) / 4 + 1e-6
+            above = softplus((v - high) / width) * width / (high + 1e-6).abs()
+            below = softplus((low - v) / width) * width / (low + 1e-6).abs()
+            return ((above + below) @ self.weight_).log().to(x.dtype)
+
+        return (soft,)
+
+    def _statistics(self, maps: tuple[Tensor, ...]) -> Float[Tensor, "b s"]:
+        """The signed q-th roots of the Gram matrices' row sums, every layer and order, float64."""
+        return torch.cat([_row_sums(m, q) for m in maps for q in range(1, self.orders + 1)], dim=1)
+
+
+def _row_sums(maps: Tensor, q: int) -> Float[Tensor, "b c"]:
+    f = maps.flatten(2).double()  # (b, c, hw)
+    top = (
+        f.abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-30)
+    )  # factored out: f^q would overflow
+    powered = (f / top) ** q
+    g = (powered * powered.sum(dim=1, keepdim=True)).sum(dim=2)  # row sums of F^q (F^q)'
+    return g.sign() * (g.abs() + TINY) ** (1 / q) * top.squeeze(2) ** 2
+
+
+def _deviation(v: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    below = (low - v).clamp_min(0) / (low + 1e-6).abs()
+    return below + (v - high).clamp_min(0) / (high + 1e-6).abs()
+
+
+def _log_inverse_top(out: Outputs) -> Scores:
+    """-log max p = log(1 + e^m)."""
+    return softplus(margin(out.logits))
+
+
+def _default_layers(model: Model) -> tuple[str, ...]:
+    kinds = (nn.Conv2d, nn.ReLU)
+    layers = tuple(n for n, m in model.net.named_modules() if isinstance(m, kinds))
+    if not layers:
+        raise CapabilityError("expected a network with convolutions for Gram, found none")
+    return layers

@@ -1,0 +1,148 @@
+"""Mahalanobis confidences of several layers, weighed alike or by a regression."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from sklearn.linear_model import LogisticRegressionCV
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rood.covariance import squared_distances, whitener
+from rood.detectors._gradient import at, score_and_gradient
+from rood.detectors.base import Detector, OutputDetector
+from rood.errors import CapabilityError, InputError
+from rood.models.model import Model, Outputs
+from rood.shapes import Batches, Images, Labels, Scores
+from rood.streaming import Moments
+
+L = TypeVar("L", bound="LayeredMahalanobis")
+
+
+class LayeredMahalanobis(Detector):
+    r"""s(x) = sum_l w_l M_l(x_l) + b, M_l = max_k -(phi_l - mu_lk)' Sigma_l^-1 (phi_l - mu_lk) / 2.
+
+    phi_l is the spatial mean of layer l's map; x_l = x + eta sign(grad M_l(x)) a step of its own
+    for each layer. Lee et al., *A Simple Unified Framework for Detecting Out-of-Distribution
+    Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888. After fit() the weights are
+    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit).
+    """
+
+    gradient = "almost_everywhere"
+    needs_labels = True
+
+    weights_: Float[Tensor, " l"]
+    bias_: Float[Tensor, ""]
+
+    def __init__(
+        self, model: Model, *, layers: tuple[str, ...] | None = None, eta: float = 0.0
+    ) -> None:
+        super().__init__(model)
+        if not eta >= 0:
+            raise InputError(f"expected eta >= 0 in pixel units, got {eta}")
+        self.layers = layers  # None: the last layer of every stage of the network
+        self.eta = eta
+        self.confidences = _Confidences(model, layers=layers)
+
+    def fit_images(self, batches: Batches) -> None:
+        n = len(self.confidences.taps)
+        self.weights_ = self.model.mean.new_full((n,), -1 / n, dtype=torch.float64)
+        self.bias_ = torch.zeros_like(self.weights_[0])
+
+    def score_images(self, x: Images) -> Scores:
+        return (self.terms(x) @ self.weights_.double() + self.bias_).to(x.dtype)
+
+    def terms(self, x: Images) -> Float[Tensor, "b l"]:
+        """M_l of every layer, each after its own step where eta > 0, in float64."""
+        self.confidences.choose_taps(x)
+        if self.eta == 0:
+            return self.confidences.of(self.model(x, self.confidences.taps))
+        columns = []
+        for i in range(len(self.confidences.taps)):
+            one = lambda v, i=i: self.confidences.of(self.model(v, self.confidences.taps))[:, i]
+            _, gradient = score_and_gradient(one, x)
+            columns.append(one(at(x.detach() + self.eta * gradient.sign(), x)))
+        return torch.stack(columns, dim=1)
+
+    def weigh(self: L, inside: Iterable[Images], outside: Iterable[Images]) -> L:
+        """Set the weights by cross-validated logistic regression: inside 0, outside 1."""
+        self.check_fitted()
+        with torch.no_grad():
+            groups = [torch.cat([self.terms(x) for x in xs]).cpu() for xs in (inside, outside)]
+        m = torch.cat(groups)
+        y = torch.cat([torch.full((len(g),), i) for i, g in enumerate(groups)])
+        centre, width = m.mean(dim=0), m.std(dim=0).clamp_min(1e-12)  # folded back in below
+        regression = LogisticRegressionCV(
+            Cs=10, cv=5, max_iter=1000, l1_ratios=(0.0,), use_legacy_attributes=False
+        ).fit(((m - centre) / width).numpy(), y.numpy())
+        slope = torch.from_numpy(regression.coef_[0]) / width
+        intercept = torch.tensor(float(regression.intercept_[0]), dtype=torch.float64)
+        self.weights_ = slope.to(self.weights_)
+        self.bias_ = (intercept - centre @ slope).to(self.bias_)
+        return self
+
+    def cost(self) -> tuple[int, int]:
+        n = max(1, len(self.confidences.taps))
+        return (2 * n, n) if self.eta > 0 else (1, 0)
+
+
+class _Confidences(OutputDetector):
+    """M_l of every layer; what `LayeredMahalanobis` learns from the network's maps."""
+
+    gradient = "almost_everywhere"
+    needs_labels = True
+
+    means_: Float[Tensor, "k s"]  # whitened; layers side by side
+    whitener_: Float[Tensor, "s d"]  # one block of rows a layer, padded to the widest
+
+    def __init__(self, model: Model, *, layers: tuple[str, ...] | None) -> None:
+        super().__init__(model)
+        self.layers = layers
+        self.taps = layers or ()
+
+    def choose_taps(self, x: Images) -> None:
+        if not self.taps:
+            self.taps = self.model.stages(x)
+        if not self.taps:
+            raise CapabilityError(
+                "expected a network with feature maps, found none: name layers with `layers`"
+            )
+
+    def start(self) -> None:
+        self._moments: list[Moments] = []
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        if not self._moments:
+            self._moments = [Moments(self.model.classes) for _ in out.maps]
+        for moments, maps in zip(self._moments, out.maps, strict=True):
+            moments.see(_pooled(maps), labels)
+
+    def finish(self) -> None:
+        self._moments[0].require_every_class()
+        widest = max(m.mean.shape[1] for m in self._moments)
+        blocks, means = [], []
+        for m in self._moments:
+            block, _ = whitener(m.within / m.count.sum())
+            means.append(m.mean @ block.T)
+            blocks.append(pad(block, (0, widest - len(block))))
+        del self._moments
+        self.means_, self.whitener_ = torch.cat(means, dim=1), torch.cat(blocks)
+
+    def of(self, out: Outputs) -> Float[Tensor, "b l"]:
+        """M_l of every layer in float64."""
+        columns, start = [], 0
+        for phi in map(_pooled, out.maps):
+            rows = slice(start, start := start + phi.shape[1])
+            white = phi.double() @ self.whitener_[rows, : phi.shape[1]].double().T
+            nearest = squared_distances(white, self.means_[:, rows].double()).amin(dim=1)
+            columns.append(-nearest / 2)
+        return torch.stack(columns, dim=1)
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        return -self.of(out).mean(dim=1)
+
+
+def _pooled(maps: Tensor) -> Float[Tensor, "b c"]:
+    """The mean over places: (b, c, h, w) or (b, c)."""
+    return maps.flatten(2).mean(dim=2) if maps.ndim > 2 else maps

@@ -1,0 +1,49 @@
+"""A detector that sees small images enlarged: the attacker has only the small image's pixels."""
+
+from torch.nn.functional import interpolate
+
+from rood.detectors.base import Detector, ScoreFunction
+from rood.detectors.msp import MSP
+from rood.errors import InputError
+from rood.models.model import Model
+from rood.shapes import Batches, Images, Scores
+
+
+class LowResolution(Detector):
+    r"""s(x) = s0(resize(x)), for any detector s0 and a differentiable bilinear resize.
+
+    Fort, *Adversarial vulnerability of powerful near out-of-distribution detection*, 2022,
+    arXiv:2201.07012: budgets are then measured on the small image. Half-pixel centres and no
+    anti-aliasing, as TensorFlow resizes.
+    """
+
+    same_pixels = False
+
+    def __init__(self, base: Detector, *, size: tuple[int, int]) -> None:
+        super().__init__(base.model)
+        if min(size) < 1:
+            raise InputError(f"expected a size of at least 1 x 1, got {size}")
+        self.base = base
+        self.size = size
+
+    @classmethod
+    def example(cls, model: Model) -> "LowResolution":
+        """For the contract checks."""
+        return cls(MSP(model), size=(12, 12))
+
+    def fit_images(self, batches: Batches) -> None:
+        self.base.fit((self._resized(x), y) for x, y in batches)
+
+    def score_images(self, x: Images) -> Scores:
+        return self.base.score_images(self._resized(x))
+
+    def cost(self) -> tuple[int, int]:
+        return self.base.cost()
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        return tuple(lambda x, s=s: s(self._resized(x)) for s in self.base.surrogates())
+
+    def _resized(self, x: Images) -> Images:
+        if x.shape[-2:] == self.size:
+            return x
+        return interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=False)

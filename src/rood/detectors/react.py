@@ -1,0 +1,66 @@
+"""Energy after clipping the features."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors.energy import Energy
+from rood.errors import InputError
+from rood.models.model import Model, Outputs
+from rood.shapes import Images, Labels, Scores
+from rood.streaming import Sample
+
+
+class ReAct(OutputDetector):
+    r"""s(x) = -lse(W min(f, c) + b), c a percentile of all single training features.
+
+    Sun et al., *ReAct: Out-of-distribution Detection With Rectified Activations*, NeurIPS 2021,
+    arXiv:2111.12797. c is taken over at most `sample` images. A clipped feature has no gradient:
+    exact, but masked; the surrogates pass it through.
+    """
+
+    gradient = "almost_everywhere"
+
+    clip_: Float[Tensor, ""]
+
+    def __init__(self, model: Model, *, percentile: float = 90.0, sample: int = 10_000) -> None:
+        super().__init__(model)
+        if not 0 < percentile <= 100:
+            raise InputError(f"expected a percentile in (0, 100], got {percentile}")
+        self.percentile = percentile
+        self.sample = sample
+
+    def start(self) -> None:
+        self._rows = Sample(self.sample)
+
+    def see(self, out: Outputs, labels: Labels) -> None:
+        self._rows.see(out.features)
+
+    def finish(self) -> None:
+        values = self._rows.rows().flatten()
+        del self._rows
+        self.clip_ = percentile(values, self.percentile)
+
+    def score_outputs(self, out: Outputs) -> Scores:
+        clipped = torch.minimum(out.features, self.clip_.to(out.features.dtype))
+        return -self.model.head(clipped).logsumexp(dim=1)
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """The clip passed straight through, and the plain energy."""
+
+        def straight(x: Images) -> Scores:
+            f = self.model(x).features
+            clipped = torch.minimum(f, self.clip_.to(f.dtype)).detach() + (f - f.detach())
+            return -self.model.head(clipped).logsumexp(dim=1)
+
+        return straight, Energy(self.model).score_images
+
+
+def percentile(values: Float[Tensor, " n"], p: float) -> Float[Tensor, ""]:
+    """The p-th percentile, linear between neighbours, of any number of values."""
+    ordered = values.double().sort().values
+    place = (len(ordered) - 1) * p / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

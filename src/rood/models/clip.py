@@ -1,0 +1,79 @@
+"""An image-text model as a zero-shot classifier over words: an ordinary `Model`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, normalize
+
+from rood.errors import CapabilityError, InputError
+from rood.models.model import Model
+from rood.models.wrap import wrap
+
+PROMPT = "a photo of a {}"
+
+
+def zero_shot(
+    name: str | Path,  # a folder or a name on the Hugging Face hub
+    *,
+    inside: Sequence[str],
+    outside: Sequence[str],
+    prompt: str = PROMPT,  # "{}" for the bare words
+) -> Model:
+    """A classifier whose logits are exp(logit_scale) cos(image, text), in-words first.
+
+    The text features are computed once and become the weights of the head; the image is resized to
+    the size the network takes, bicubic, inside. Needs the extra `hub`.
+    """
+    if not inside or not outside:
+        raise InputError("expected at least one in-word and one out-word")
+    clip, tokenizer, processor = _load(name)
+    words = [prompt.format(w.replace("_", " ")) for w in (*inside, *outside)]
+    with torch.no_grad():
+        tokens = tokenizer(words, padding=True, truncation=True, return_tensors="pt")
+        text = normalize(_embedding(clip.get_text_features(**tokens)), dim=1)
+        weight = clip.logit_scale.exp() * text
+    head = nn.Linear(weight.shape[1], len(words), bias=False)
+    head.weight.data.copy_(weight)
+    size = clip.config.vision_config.image_size
+    net = _ZeroShot(clip, head, size)
+    return wrap(net, head="head", mean=processor.image_mean, std=processor.image_std)
+
+
+class _ZeroShot(nn.Module):
+    def __init__(self, clip: nn.Module, head: nn.Linear, size: int) -> None:
+        super().__init__()
+        self.clip = clip
+        self.head = head
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-2:] != (self.size, self.size):
+            x = interpolate(x, (self.size, self.size), mode="bicubic", antialias=False)
+        image = _embedding(self.clip.get_image_features(pixel_values=x))  # type: ignore[operator]
+        return self.head(normalize(image, dim=1))
+
+
+def _embedding(result: object) -> Tensor:
+    """The projected features, which some releases wrap in an output object."""
+    found = getattr(result, "pooler_output", result)
+    assert isinstance(found, Tensor)
+    return found
+
+
+def _load(name: str | Path):  # type: ignore[no-untyped-def]  # transformers' own types
+    try:
+        from transformers import AutoTokenizer, CLIPImageProcessor, CLIPModel
+    except ImportError as e:
+        raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
+    try:
+        model = CLIPModel.from_pretrained(name)
+        return (
+            model.eval(),
+            AutoTokenizer.from_pretrained(name),
+            CLIPImageProcessor.from_pretrained(name),
+        )
+    except (OSError, ValueError) as e:
+        reason = str(e).splitlines()[0]
+        raise CapabilityError(f"expected a CLIP model at {str(name)!r}, got: {reason}") from e

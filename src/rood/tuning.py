@@ -1,0 +1,174 @@
+"""Choose a detector's options on validation images, never on test images."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from rood.data.base import ImageSet
+from rood.detectors._together import fit_all
+from rood.detectors.base import Detector
+from rood.errors import InputError
+from rood.metrics import auroc, fpr_at_tpr_in
+from rood.models.model import Model
+from rood.seeds import generator
+
+Options = dict[str, Any]
+Grid = Mapping[str, Sequence[Any]]
+
+# openood: the largest AUROC; aloe: the smallest share of OOD missed while 95 % of ID are kept
+Rule = Literal["openood", "aloe"]
+
+# the grids of the papers, in pixel units where they step in pixels
+GRIDS: dict[str, Grid] = {
+    "openood/odin": {"temperature": (1.0, 10.0, 100.0, 1000.0), "eta": (0.0014, 0.0028)},
+    "openood/knn": {"k": (50, 100, 200, 500, 1000)},
+    "openood/gen": {
+        "gamma": (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
+        "top": (10, 50, 100, 200, 500, 1000),
+    },
+    "openood/react": {"percentile": (85.0, 90.0, 95.0, 99.0)},
+    "openood/ash_b": {"percentile": (65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0)},
+    "openood/scale": {"percentile": (65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0)},
+    "openood/vim": {"dimension": (256, 1000)},
+    "liang/odin": {"temperature": (1.0, 10.0, 100.0, 1000.0), "eta": (0.0, 0.001, 0.002, 0.004)},
+    "aloe/layered_mahalanobis": {"eta": tuple(round(0.0002 * i, 4) for i in range(21))},
+    "lee/layered_mahalanobis": {"eta": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)},
+    "pro/gen": {
+        "gamma": (0.01, 0.1, 0.5, 5.0),
+        "top": (10, 50, 100, 200, 500),
+    },
+    "pro/pro_msp": {"eps": (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3), "steps": (1, 2, 3, 5)},
+    "pro/pro_entropy": {"eps": (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3), "steps": (1, 3, 5, 7)},
+    "pro/pro_msp_t": {
+        "eps": (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3),
+        "steps": (1, 2, 3, 5),
+        "temperature": (0.01, 0.1, 10.0, 100.0, 1000.0),
+    },
+    "pro/pro_gen": {
+        "gamma": (0.01, 0.1, 0.3, 0.5),
+        "top": (10, 50, 100),
+        "eps": (3e-4, 5e-4, 8e-4, 1e-3),
+        "steps": (1, 2, 3, 5),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of a grid and what it came to; `best` holds the best so far."""
+
+    options: Options
+    value: float  # AUROC, or the share missed
+    best: "Trial | None"
+    done: int
+    total: int
+
+
+def tune(
+    make: Callable[..., Detector],
+    model: Model,
+    grid: Grid,
+    *,
+    train: ImageSet,
+    inside: ImageSet,  # validation images; the test images must not be among them
+    outside: ImageSet,
+    rule: Rule = "openood",
+    cache: Path | None = None,  # a JSON file; values found there are not computed again
+    batch_size: int = 256,
+) -> tuple[Detector, Options]:
+    """The detector with the best options, fitted, and those options."""
+    best: Trial | None = None
+    for trial in trials(
+        make, model, grid, train=train, inside=inside, outside=outside, rule=rule, cache=cache,
+        batch_size=batch_size,
+    ):  # fmt: skip
+        best = trial.best
+    assert best is not None
+    detector = make(model, **best.options)
+    fit_all([detector], train.batches(batch_size))
+    return detector, best.options
+
+
+def trials(
+    make: Callable[..., Detector],
+    model: Model,
+    grid: Grid,
+    *,
+    train: ImageSet,
+    inside: ImageSet,
+    outside: ImageSet,
+    rule: Rule = "openood",
+    cache: Path | None = None,
+    batch_size: int = 256,
+) -> Iterator[Trial]:
+    """Every point in turn: the first listed option varies fastest, the first best stays."""
+    points = [dict(reversed(p)) for p in itertools.product(*_axes(grid))]
+    known = _Cache(cache, model, (train, inside, outside), rule)
+    better: Callable[[float, float], bool] = (
+        (lambda new, old: new > old) if rule == "openood" else (lambda new, old: new < old)
+    )
+    best: Trial | None = None
+    for i, options in enumerate(points):
+        key = json.dumps([getattr(make, "__qualname__", str(make)), options], sort_keys=True)
+        value = known.get(key)
+        if value is None:
+            detector = make(model, **options)
+            fit_all([detector], train.batches(batch_size))
+            scores = [_scores(detector, images, batch_size) for images in (inside, outside)]
+            measure = auroc if rule == "openood" else fpr_at_tpr_in
+            value = measure(inside=scores[0], outside=scores[1])
+            known.put(key, value)
+        trial = Trial(options, value, best, i + 1, len(points))
+        if best is None or better(value, best.value):
+            best = trial
+        yield Trial(options, value, best, i + 1, len(points))
+
+
+def noise(shape: tuple[int, int, int], n: int = 1000, seed: int = 0) -> ImageSet:
+    """n uniform and n Gaussian noise images (mean 1/2, sd 1, clipped): OOD without any OOD data."""
+    g = generator(seed, "validation noise")
+    uniform = torch.rand(n, *shape, generator=g)
+    gaussian = (0.5 + torch.randn(n, *shape, generator=g)).clamp(0, 1)
+    return ImageSet("validation noise", torch.cat([uniform, gaussian]))
+
+
+def _axes(grid: Grid) -> list[list[tuple[str, Any]]]:
+    if not grid or not all(len(values) for values in grid.values()):
+        raise InputError(f"expected a grid with values for every option, got {dict(grid)}")
+    return [[(name, v) for v in values] for name, values in reversed(list(grid.items()))]
+
+
+@torch.no_grad()
+def _scores(detector: Detector, images: ImageSet, batch_size: int) -> torch.Tensor:
+    device = detector.model.mean.device
+    return torch.cat([detector.score(x.to(device)).cpu() for x, _ in images.batches(batch_size)])
+
+
+class _Cache:
+    """Values on disk, by network, images, rule and options; a new network starts a new list."""
+
+    def __init__(
+        self, path: Path | None, model: Model, sets: Sequence[ImageSet], rule: Rule
+    ) -> None:
+        self.path = path
+        self.key = ""
+        self.values: dict[str, dict[str, float]] = {}
+        if path is not None:
+            self.key = " ".join([model.fingerprint(), *(s.fingerprint() for s in sets), rule])
+            self.values = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, point: str) -> float | None:
+        return self.values.get(self.key, {}).get(point)
+
+    def put(self, point: str, value: float) -> None:
+        self.values.setdefault(self.key, {})[point] = value
+        if self.path is not None:
+            part = self.path.with_name(self.path.name + ".part")
+            part.write_text(json.dumps(self.values, indent=1))
+            os.replace(part, self.path)
