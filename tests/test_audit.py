@@ -165,7 +165,7 @@ def test_metrics_at_the_fixed_threshold_are_counts(results):
 def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
     x, y = blobs(200, seed=12)
     results = audited(case, tmp_path, inside=(x, y), calibrate=None, threats=[])
-    parts = split(ImageSet("inside", x, y), calibrate=0.25, test=0.75)
+    parts = split(ImageSet("inside", x, y), "threshold", calibrate=0.25, test=0.75)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     counts = {name: len(part) for name, part in parts.items()}
     assert {k: manifest["split"][k] for k in counts} == counts

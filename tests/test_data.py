@@ -30,8 +30,23 @@ def test_batches_join_to_the_whole_set_and_have_minus_one_for_no_label():
     assert [len(x) for x in xs] == [4, 4, 2]
     assert torch.equal(torch.cat(xs), images.pixels())
     assert torch.equal(torch.cat(ys), torch.arange(10) % 3)
-    assert next(image_set(3).batches(8))[1].tolist() == [-1, -1, -1]
-    refused(InputError, "at least one image a batch, got 0", list, images.batches(0))
+    assert next(iter(image_set(3).batches(8)))[1].tolist() == [-1, -1, -1]
+    refused(InputError, "at least one image a batch, got 0", images.batches, 0)
+
+
+def test_batches_can_be_gone_through_again():
+    batches = image_set(5).batches(2)
+    assert [len(x) for x, _ in batches] == [len(x) for x, _ in batches] == [2, 2, 1]
+
+
+def test_a_part_is_divided_again_only_for_another_purpose():
+    rng = np.random.default_rng(0)
+    images = ImageSet("many", torch.from_numpy(rng.integers(0, 256, (400, 1, 4, 4), np.uint8)))
+    rest = split(images, fit=0.6, rest=0.4)["rest"]
+    refused(DataError, "got none in 'calibrate'", split, rest, calibrate=0.25, test=0.75)
+    parts = split(rest, "threshold", calibrate=0.25, test=0.75)
+    assert len(parts["calibrate"]) + len(parts["test"]) == len(rest)
+    assert 0.15 < len(parts["calibrate"]) / len(rest) < 0.35
 
 
 def test_take_keeps_labels_and_files_beside_their_images():

@@ -28,7 +28,9 @@ def detectors() -> Iterator[Entry]:
     from rood.detectors import registry
     from rood.models.wrap import wrap
 
-    model = wrap(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))  # to ask what the defaults cost
+    # any small network will do to ask what a detector costs with its defaults
+    net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    model = wrap(net)
     for name in registry.names():
         make = registry.get(name)
         detector = make.example(model) if hasattr(make, "example") else make(model)
@@ -78,8 +80,8 @@ KINDS: dict[str, Callable[[], Iterator[Entry]]] = {
 
 
 def paper(doc: str) -> str:
-    """The first source named in a docstring: its arXiv number."""
-    found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:\S+", doc)
+    """The first source named in a docstring: an arXiv number, say."""
+    found = re.search(r"arXiv:\d{4}\.\d{4,5}|(doi|openreview|thecvf):\S+", doc)
     return found.group().rstrip(".,;)") if found else ""
 
 

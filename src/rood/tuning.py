@@ -91,7 +91,7 @@ def tune(
         best = trial.best
     assert best is not None
     detector = make(model, **best.options)
-    fit_all([detector], train.batches(batch_size))
+    fit_all([detector], train.batches(batch_size, model.mean.device))
     return detector, best.options
 
 
@@ -119,7 +119,7 @@ def trials(
         value = known.get(key)
         if value is None:
             detector = make(model, **options)
-            fit_all([detector], train.batches(batch_size))
+            fit_all([detector], train.batches(batch_size, model.mean.device))
             scores = [_scores(detector, images, batch_size) for images in (inside, outside)]
             measure = auroc if rule == "openood" else fpr_at_tpr_in
             value = measure(inside=scores[0], outside=scores[1])
@@ -146,8 +146,8 @@ def _axes(grid: Grid) -> list[list[tuple[str, Any]]]:
 
 @torch.no_grad()
 def _scores(detector: Detector, images: ImageSet, batch_size: int) -> torch.Tensor:
-    device = detector.model.mean.device
-    return torch.cat([detector.score(x.to(device)).cpu() for x, _ in images.batches(batch_size)])
+    batches = images.batches(batch_size, detector.model.mean.device)
+    return torch.cat([detector.score(x).cpu() for x, _ in batches])
 
 
 class _Cache:

@@ -32,7 +32,7 @@ def audit(
     train: Annotated[
         str | None, typer.Option(help="Labelled images that fit the detectors.")
     ] = None,
-    detectors: Annotated[str | None, typer.Option(help="Names with commas; default all.")] = None,
+    detectors: Annotated[str | None, typer.Option(help="Names with commas, or all.")] = None,
     eps: Annotated[
         str | None, typer.Option(help="Budgets with commas: 1/255,linf:8/255,l2:0.5; or none.")
     ] = None,

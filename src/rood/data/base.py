@@ -65,13 +65,11 @@ class ImageSet:
         """All images as float32 in [0, 1]."""
         return _unit(self.images.to(device))
 
-    def batches(self, size: int) -> Iterator[tuple[Images, Labels]]:
+    def batches(self, size: int, device: str | torch.device = "cpu") -> "Batches":
         """The images in order, at most `size` at a time, with -1 for labels that are not known."""
         if size < 1:
             raise InputError(f"expected at least one image a batch, got {size}")
-        labels = self.labels if self.labels is not None else torch.full((len(self),), -1)
-        for start in range(0, len(self), size):
-            yield _unit(self.images[start : start + size]), labels[start : start + size].long()
+        return Batches(self, size, torch.device(device))
 
     def fingerprint(self) -> str:
         """SHA-256 of shape, type, pixels and labels; names and notes do not count."""
@@ -83,9 +81,9 @@ class ImageSet:
             digest.update(self.labels.cpu().numpy().astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def hashes(self) -> NDArray[np.uint64]:
-        """One number an image, from its size and its 8-bit pixels alone."""
-        head = repr(self.shape).encode()
+    def hashes(self, purpose: str = "") -> NDArray[np.uint64]:
+        """One number an image, from its size and 8-bit pixels alone; others for each purpose."""
+        head = f"{purpose}{self.shape}".encode()
         pixels = _eight_bit(self.images).cpu().contiguous().numpy()
         digests = (hashlib.sha256(head + image.tobytes()).digest()[:8] for image in pixels)
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
@@ -118,6 +116,22 @@ class ImageSet:
         return replace(self.take(torch.tensor(which)), notes=(*self.notes, note))
 
 
+@dataclass(frozen=True)
+class Batches:
+    """The batches of an image set; can be gone through again."""
+
+    images: ImageSet
+    size: int
+    device: torch.device
+
+    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+        x, y = self.images.images, self.images.labels
+        y = torch.full((len(x),), -1) if y is None else y.long()
+        for start in range(0, len(x), self.size):
+            part = slice(start, start + self.size)
+            yield _unit(x[part].to(self.device)), y[part].to(self.device)
+
+
 class LoadOptions(TypedDict, total=False):
     """The keyword arguments of `Source.load`."""
 
@@ -146,14 +160,17 @@ class Source(ABC):
         """
 
 
-def split(images: ImageSet, **shares: float) -> dict[str, ImageSet]:
-    """Divide by content alone: equal images stay together, and new ones never move the others."""
+def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, ImageSet]:
+    """Divide by content alone: equal images stay together, and new ones never move the others.
+
+    A part that is divided again needs another `purpose`: the same would cut it where it was cut.
+    """
     if not shares or not all(s > 0 for s in shares.values()):  # a NaN is not > 0 either
         raise InputError(f"expected shares above 0, got {shares}")
     if not math.isclose(sum(shares.values()), 1, abs_tol=1e-9):
         raise InputError(f"expected shares that sum to 1, got {shares}")
     bounds = np.cumsum(list(shares.values()))[:-1]  # the last part ends at 1, whatever the rounding
-    place = (images.hashes() >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
+    place = (images.hashes(purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
     part = torch.from_numpy(np.searchsorted(bounds, place, side="right"))
     parts = {}
     for i, (name, share) in enumerate(shares.items()):

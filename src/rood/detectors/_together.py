@@ -16,7 +16,8 @@ def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     """Fit every detector, and the detectors inside wrapping ones, in one pass over the data."""
     parts = list({id(p): p for d in detectors for p in _parts(d)}.values())  # inner ones first
     learners = [p for p in parts if isinstance(p, OutputDetector) and p.fitted_names]
-    with torch.no_grad():
+    # what is learnt under the caller's inference_mode could never be differentiated through
+    with torch.inference_mode(False), torch.no_grad():
         if learners:
             _fit_outputs(learners, batches)
         for part in parts:
@@ -39,7 +40,6 @@ def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
     for part in learners:
         for name in part.fitted_names:
             setattr(part, name, None)
-        part.start()
     seen = 0
     for x, y in batches:
         if len(x) != len(y):
@@ -50,6 +50,8 @@ def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
                 for part in group:
                     part.choose_taps(x)
             for part, out in _shared_pass(model, group, x):
+                if seen == 0:
+                    part.start()  # not before: the first images tell the model which its head is
                 part.see(out, y)
         seen += len(x)
     if seen == 0:
@@ -71,6 +73,7 @@ def _shared_pass(
     """One forward pass, and for each detector the outputs it asked for."""
     taps = tuple(dict.fromkeys(t for p in parts for t in p.taps))
     maps: dict[str, tuple[Tensor, ...]] = {}
+    model.confirm(x)  # a pass of its own, which must not be recorded
     with watching(model.layers(taps)) as seen:
         out = model(x)
     for name, record in zip(taps, seen, strict=True):

@@ -34,16 +34,17 @@ class Ensemble(Detector):
         super().__init__(members[0].model)
         self.members = nn.ModuleList(members)
         self.scale = scale
-        self.offset_, self.spread_ = self._neutral()
+        if scale == "raw":  # nothing to learn beyond what the members did
+            self.offset_, self.spread_ = self._neutral()
 
     @classmethod
     def example(cls, model: Model) -> "Ensemble":
         """Two scores of one network, for the contract checks."""
-        return cls([MSP(model), Energy(model)])
+        return cls([MSP(model), Energy(model)], scale="normal")
 
     def fit_images(self, batches: Batches) -> None:
-        self.offset_, self.spread_ = self._neutral()
         if self.scale == "raw":
+            self.offset_, self.spread_ = self._neutral()
             return
         scores = torch.cat([self._each(x).double() for x, _ in batches])  # (n, members)
         if len(scores) < 2:

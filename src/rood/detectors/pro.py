@@ -58,7 +58,13 @@ class PRO(Detector):
     @classmethod
     @named("pro_gen")
     def gen(
-        cls, model: Model, *, gamma: float = 0.01, top: int = 100, eps: float = 2.5e-4, steps: int = 3
+        cls,
+        model: Model,
+        *,
+        gamma: float = 0.01,
+        top: int = 100,
+        eps: float = 2.5e-4,
+        steps: int = 3,
     ) -> "PRO":
         """PRO-GEN."""
         return cls(GEN(model, gamma=gamma, top=top), eps=eps, steps=steps)

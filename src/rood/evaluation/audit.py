@@ -44,7 +44,7 @@ def audit(
     test = _image_set(inside, "inside")
     about = {"split": {"rule": "given by the caller", "test": len(test)}}
     if calibrate is None:
-        parts = split(test, calibrate=0.25, test=0.75)
+        parts = split(test, "threshold", calibrate=0.25, test=0.75)
         calibrate, test = parts["calibrate"], parts["test"]
         about = {"split": {"rule": SPLIT_RULE, "calibrate": len(calibrate), "test": len(test)}}
     plan = Plan(

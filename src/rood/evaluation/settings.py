@@ -25,6 +25,9 @@ from rood.threat import parse
 FIT_BATCH = 128
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "digits:noise"}
 
+# one of each kind, and what most people use
+FEW = ("msp", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn", "vim", "pro_msp")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
@@ -34,12 +37,12 @@ class AuditSettings:
     inside: str = "digits:inside"
     outside: dict[str, str] = field(default_factory=lambda: dict(DEMO_OUTSIDE))
     train: str | None = None  # fits the detectors; None: a part of `inside` does
-    detectors: tuple[str, ...] = ()  # none: all
+    detectors: tuple[str, ...] = FEW  # "all": every one that needs nothing but the network
     options: dict[str, dict[str, object]] = field(default_factory=dict)  # by detector name
-    threats: tuple[str, ...] = ("linf:0.02", "linf:0.05", "linf:0.1")
+    threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str = "pgd"
     attack_options: dict[str, object] = field(default_factory=lambda: {"steps": 20})
-    limit: int | None = 200  # images a set, drawn evenly; None: all
+    limit: int | None = 120  # images a set, drawn evenly; None: all
     skip_bad: bool = False
     device: str = "auto"
     seed: int = 0
@@ -49,8 +52,7 @@ class AuditSettings:
 def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
     """Load, fit, and say what is to be done; also what the manifest must tell about it."""
     threats = [parse(t) for t in s.threats]
-    names = s.detectors or tuple(detectors.registry.names())
-    makers = {name: detectors.registry.get(name) for name in names}
+    makers = {name: detectors.registry.get(name) for name in _detector_names(s.detectors)}
     for name in s.options:
         if name not in makers:
             raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
@@ -71,8 +73,7 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
             n: _built(make, s.options.get(n, {}), f"options.{n}", model)
             for n, make in makers.items()
         }
-        on_device = ((x.to(device), y.to(device)) for x, y in parts["fit"].batches(FIT_BATCH))
-        detectors.fit_all(fitted[m].values(), on_device)
+        detectors.fit_all(fitted[m].values(), parts["fit"].batches(FIT_BATCH, device))
     plan = Plan(
         detectors=fitted,
         calibrate=parts["calibrate"],
@@ -86,6 +87,13 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
     return plan, about
 
 
+def _detector_names(wanted: Sequence[str]) -> Sequence[str]:
+    if tuple(wanted) != ("all",):
+        return wanted or FEW
+    names = detectors.registry.names()
+    return [n for n in names if not hasattr(detectors.registry.get(n), "example")]
+
+
 def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[str, Any]]:
     """Which in-distribution images fit, calibrate and test."""
     inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
@@ -93,7 +101,7 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
         parts = split(inside, fit=0.6, calibrate=0.1, test=0.3)
         fit_on = f"part of {s.inside}"
     else:
-        parts = split(inside, calibrate=0.25, test=0.75)
+        parts = split(inside, "threshold", calibrate=0.25, test=0.75)
         parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
         fit_on = s.train
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}

@@ -62,9 +62,8 @@ class Model(nn.Module):
         return self.head.out_features
 
     def forward(self, x: Images, taps: Sequence[str] = ()) -> Outputs:
+        self.confirm(x)
         normal = (x - self.mean) / self.std
-        if not self._confirmed:
-            self._confirm(normal)
         with watching([self.head, *self.layers(taps)]) as (head, *others):
             logits = logits_of(self.net(normal))
         return Outputs(logits, head.inputs[0], tuple(m for seen in others for m in seen.outputs))
@@ -84,6 +83,7 @@ class Model(nn.Module):
             named = [(n, m) for n, m in self.net.named_modules() if n]
             last: dict[tuple[int, ...], str] = {}
             order: list[int] = []
+            self.confirm(x)
             with watching([m for _, m in named], order) as seen:
                 self(x[:2])
             for i in order:
@@ -103,8 +103,11 @@ class Model(nn.Module):
         return digest.hexdigest()
 
     @torch.no_grad()
-    def _confirm(self, normal: Images) -> None:
+    def confirm(self, x: Images) -> None:
         """On the first images: is the head the layer that makes the logits, and are they logits?"""
+        if self._confirmed:
+            return
+        normal = (x - self.mean) / self.std
         linear = {n: m for n, m in self.net.named_modules() if isinstance(m, nn.Linear)}
         modes = [(m, m.training) for m in self.net.modules()]
         self.net.eval()  # batch-norm statistics must not move

@@ -131,7 +131,8 @@ def check_docstring_gives_formula_and_source(factory: DetectorFactory, world: Wo
     doc = class_of(factory).__doc__ or ""
     require("s(x) =" in doc, "state the score in the docstring as `s(x) = ...`, higher = more OOD")
     require(
-        "arXiv:" in doc or "doi:" in doc, "cite the paper in the docstring: arXiv:... or doi:..."
+        any(s in doc for s in ("arXiv:", "doi:", "openreview:", "thecvf:")),
+        "cite the paper in the docstring: arXiv:..., doi:..., openreview:... or thecvf:...",
     )
 
 
