@@ -1,13 +1,18 @@
-"""What all tests share.
-
-Shapes are checked at run time while tests run: pyproject.toml passes
-`--jaxtyping-packages=rood,beartype.beartype` to pytest.
-"""
+"""What all tests share. Shapes in annotations are checked while the tests run."""
 
 import pytest
 import torch
+from jaxtyping import install_import_hook
 
-from rood.testing import World, toy_world
+# all that handles tensors; int for float is fine (the numeric tower)
+CHECKED = [
+    *("attacks", "detectors", "goals", "models", "data", "evaluation", "training", "analysis"),
+    *("covariance", "seeds", "softmax", "streaming", "threat", "tuning"),
+]
+TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)
+
+from rood.testing import World, toy_world  # noqa: E402
 
 torch.set_num_threads(1)  # more threads than small tensors deserve: 10 times slower
 

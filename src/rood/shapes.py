@@ -14,4 +14,5 @@ Scores: TypeAlias = Float[Tensor, " b"]
 Labels: TypeAlias = Int[Tensor, " b"]
 Logits: TypeAlias = Float[Tensor, "b k"]
 Features: TypeAlias = Float[Tensor, "b d"]
-Batches: TypeAlias = Iterable[tuple[Images, Labels]]
+# "_": the last batch may be of another size
+Batches: TypeAlias = Iterable[tuple[Float[Tensor, "_ c h w"], Int[Tensor, " _"]]]

@@ -46,11 +46,12 @@ class Ensemble(Detector):
         if self.scale == "raw":
             self.offset_, self.spread_ = self._neutral()
             return
-        scores = torch.cat([self._each(x).double() for x, _ in batches])  # (n, members)
-        if len(scores) < 2:
+        found = [self._each(x).double() for x, _ in batches]
+        if sum(map(len, found)) < 2:
             raise InputError(
                 "expected batches that can be gone through again to scale by, got none"
             )
+        scores = torch.cat(found)  # (n, members)
         self.offset_, self.spread_ = scores.mean(dim=0), scores.std(dim=0).clamp_min(1e-12)
 
     def score_images(self, x: Images) -> Scores:

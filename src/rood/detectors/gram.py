@@ -13,7 +13,7 @@ from rood.shapes import Images, Labels, Scores
 from rood.softmax import margin
 from rood.streaming import Sample
 
-TINY = 1e-40  # keeps the p-th root's slope finite at 0, in float64
+TINY = 1e-300  # keeps the q-th root's slope finite at 0, in float64, and moves no value
 HELD_OUT = 10  # one training image in so many sets the scale of a layer, not its bounds
 
 
@@ -104,7 +104,7 @@ class Gram(OutputDetector):
 
 
 def _row_sums(maps: Tensor, q: int) -> Float[Tensor, "b c"]:
-    f = maps.flatten(2).double()  # (b, c, hw)
+    f = maps.reshape(*maps.shape[:2], -1).double()  # (b, c, hw); (b, c, 1) behind a linear layer
     top = (
         f.abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-30)
     )  # factored out: f^q would overflow

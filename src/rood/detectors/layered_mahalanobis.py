@@ -46,7 +46,7 @@ class LayeredMahalanobis(Detector):
         self.confidences = _Confidences(model, layers=layers)
 
     def fit_images(self, batches: Batches) -> None:
-        n = len(self.confidences.taps)
+        n = self.confidences.maps  # more than layers where one runs several times
         self.weights_ = self.model.mean.new_full((n,), -1 / n, dtype=torch.float64)
         self.bias_ = torch.zeros_like(self.weights_[0])
 
@@ -59,13 +59,17 @@ class LayeredMahalanobis(Detector):
         if self.eta == 0:
             return self.confidences.of(self.model(x, self.confidences.taps))
         columns = []
-        for i in range(len(self.confidences.taps)):
+        for i in range(len(self.weights_)):
             one = lambda v, i=i: self.confidences.of(self.model(v, self.confidences.taps))[:, i]
             _, gradient = score_and_gradient(one, x)
             columns.append(one(at(x.detach() + self.eta * gradient.sign(), x)))
         return torch.stack(columns, dim=1)
 
-    def weigh(self: L, inside: Iterable[Images], outside: Iterable[Images]) -> L:
+    def weigh(
+        self: L,
+        inside: Iterable[Float[Tensor, "_ c h w"]],
+        outside: Iterable[Float[Tensor, "_ c h w"]],
+    ) -> L:
         """Set the weights by cross-validated logistic regression: inside 0, outside 1."""
         self.check_fitted()
         with torch.no_grad():
@@ -74,7 +78,12 @@ class LayeredMahalanobis(Detector):
         y = torch.cat([torch.full((len(g),), i) for i, g in enumerate(groups)])
         centre, width = m.mean(dim=0), m.std(dim=0).clamp_min(1e-12)  # folded back in below
         regression = LogisticRegressionCV(
-            Cs=10, cv=5, max_iter=1000, l1_ratios=(0.0,), use_legacy_attributes=False
+            Cs=10,
+            cv=5,
+            scoring="accuracy",
+            max_iter=1000,
+            l1_ratios=(0.0,),
+            use_legacy_attributes=False,
         ).fit(((m - centre) / width).numpy(), y.numpy())
         slope = torch.from_numpy(regression.coef_[0]) / width
         intercept = torch.tensor(float(regression.intercept_[0]), dtype=torch.float64)
@@ -83,7 +92,7 @@ class LayeredMahalanobis(Detector):
         return self
 
     def cost(self) -> tuple[int, int]:
-        n = max(1, len(self.confidences.taps))
+        n = 1 if self.weights_ is None else len(self.weights_)
         return (2 * n, n) if self.eta > 0 else (1, 0)
 
 
@@ -100,6 +109,7 @@ class _Confidences(OutputDetector):
         super().__init__(model)
         self.layers = layers
         self.taps = layers or ()
+        self.maps = 0  # how many the layers gave in fitting
 
     def choose_taps(self, x: Images) -> None:
         if not self.taps:
@@ -126,6 +136,7 @@ class _Confidences(OutputDetector):
             block, _ = whitener(m.within / m.count.sum())
             means.append(m.mean @ block.T)
             blocks.append(pad(block, (0, widest - len(block))))
+        self.maps = len(self._moments)
         del self._moments
         self.means_, self.whitener_ = torch.cat(means, dim=1), torch.cat(blocks)
 

@@ -1,12 +1,17 @@
 """A detector that sees small images enlarged: the attacker has only the small image's pixels."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.shapes import Batches, Images, Scores
+from rood.shapes import Batches, Images, Labels, Scores
 
 
 class LowResolution(Detector):
@@ -32,7 +37,7 @@ class LowResolution(Detector):
         return cls(MSP(model), size=(12, 12))
 
     def fit_images(self, batches: Batches) -> None:
-        self.base.fit((self._resized(x), y) for x, y in batches)
+        self.base.fit(_Resized(batches, self._resized))
 
     def score_images(self, x: Images) -> Scores:
         return self.base.score_images(self._resized(x))
@@ -43,7 +48,18 @@ class LowResolution(Detector):
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return tuple(lambda x, s=s: s(self._resized(x)) for s in self.base.surrogates())
 
-    def _resized(self, x: Images) -> Images:
+    def _resized(self, x: Images) -> Float[Tensor, "b c _ _"]:
         if x.shape[-2:] == self.size:
             return x
         return interpolate(x, self.size, mode="bilinear", align_corners=False, antialias=False)
+
+
+@dataclass(frozen=True)
+class _Resized:
+    """Batches that can be gone through again, as often as the original ones can."""
+
+    batches: Batches
+    resize: Callable[[Images], Tensor]
+
+    def __iter__(self) -> Iterator[tuple[Images, Labels]]:
+        return ((self.resize(x), y) for x, y in self.batches)

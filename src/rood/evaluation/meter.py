@@ -25,7 +25,7 @@ def metered(model: Model) -> Iterator[Cost]:
     cost = Cost()
     start = perf_counter()
 
-    def passed(_: Model, __: tuple[Tensor, ...], out: Outputs) -> None:
+    def passed(_: Model, __: tuple[object, ...], out: Outputs) -> None:
         n = len(out.features)
         cost.forwards += n
         if out.features.requires_grad:  # whatever the score uses, its gradient comes by here

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rood.errors import CapabilityError, InputError
-from rood.models.taps import watching
+from rood.models.taps import last_of_each_size, watching
 from rood.registry import unknown
 from rood.shapes import Features, Images, Logits
 
@@ -80,18 +80,8 @@ class Model(nn.Module):
     def stages(self, x: Images) -> tuple[str, ...]:
         """For each size of map, the layer that is the last to give one, first stage first."""
         if self._stages is None:
-            named = [(n, m) for n, m in self.net.named_modules() if n]
-            last: dict[tuple[int, ...], str] = {}
-            order: list[int] = []
-            self.confirm(x)
-            with watching([m for _, m in named], order) as seen:
-                self(x[:2])
-            for i in order:
-                name, maps = named[i][0], seen[i].outputs[-1]
-                if maps.ndim == 4 and maps.shape[-1] * maps.shape[-2] > 1:
-                    last.pop(size := tuple(maps.shape[-2:]), None)
-                    last[size] = name
-            self._stages = tuple(last.values())
+            self.confirm(x)  # a pass of its own, which must not be recorded
+            self._stages = last_of_each_size(self.net, lambda: self(x[:2]))
         return self._stages
 
     def fingerprint(self) -> str:

@@ -30,7 +30,7 @@ FLAGS = {
         "For this share of the images the score does not react to small changes of the pixels, so "
         "a gradient attack cannot move. That hides a weakness; it does not remove it.",
         "Use the detector in its unsaturated form or give it a surrogate to attack, and add an "
-        "attack that needs no gradient (square, random_search).",
+        "attack that needs no gradient (random_search).",
     ),
     "tied_scores": Flag(
         "Tied scores",
@@ -44,7 +44,7 @@ FLAGS = {
         "blind search beat the gradient attack",
         "On this share of the images, trying random changes did better than following the "
         "gradient: the gradient is misleading (masked), and the attacked numbers are too kind.",
-        "Use a stronger suite (worst_of at tier full, more restarts) or a surrogate.",
+        "Give the attack more steps and restarts, or let it climb a surrogate.",
     ),
     "rises_with_eps": Flag(
         "A larger budget helps the detector",
@@ -67,7 +67,7 @@ FLAGS = {
         "so much robustness at this budget is rare",
         "With both sides attacked at a generous budget the AUROC is still this high. Few detectors "
         "manage that; more often the attack was too weak.",
-        "Attack again with the full tier and a surrogate before you publish the number.",
+        "Attack again with more steps, restarts and a surrogate before you publish the number.",
         share=False,
     ),
     "left_the_threat_model": _ESCAPED,

@@ -71,7 +71,7 @@ def get(name: str) -> Recipe:
 
 def parts(recipe: Recipe) -> dict[str, ImageSet]:
     """The recipe's images, divided by content into those to fit, calibrate and test on."""
-    return data.split(data.load(recipe.data), **SHARES)
+    return data.split(data.load(recipe.data), "", **SHARES)
 
 
 def run_recipe(

@@ -1,6 +1,7 @@
 """ResNet-18 for 32x32 images."""
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from rood.models.backbones.base import Backbone
@@ -47,6 +48,6 @@ class _Block(nn.Module):
             project = nn.Conv2d(before, after, 1, stride=stride, bias=False)
             self.shortcut = nn.Sequential(project, nn.BatchNorm2d(after))
 
-    def forward(self, x: Images) -> Images:
+    def forward(self, x: Images) -> Float[Tensor, "b c2 h2 w2"]:
         f = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
         return relu(f + self.shortcut(x))

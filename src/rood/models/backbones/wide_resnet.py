@@ -1,5 +1,6 @@
 """Wide residual networks for 32x32 images."""
 
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout, relu
 
@@ -59,7 +60,7 @@ class _Block(nn.Module):
         if before != after:
             self.project = nn.Conv2d(before, after, 1, stride=stride, bias=False)
 
-    def forward(self, x: Images) -> Images:
+    def forward(self, x: Images) -> Float[Tensor, "b c2 h2 w2"]:
         a = relu(self.norm1(x))
         f: Tensor = relu(self.norm2(self.conv1(a)))
         if self.drop:
