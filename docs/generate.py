@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs import detectors as tables
 from rood import attacks, catalogue, detectors
 from rood.registry import Registry
 
@@ -88,6 +89,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         ),
     )
     yield ROOT / "README.md", readme()
+    yield ROOT / "docs" / "detectors.md", tables.page()
 
 
 def main(check: bool) -> int:

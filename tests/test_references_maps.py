@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegressionCV
 from torch import nn
 
 from rood.detectors import Gram, LayeredMahalanobis, Mahalanobis, RankFeat
-from rood.errors import CapabilityError
+from rood.errors import CapabilityError, InputError
 from rood.models.wrap import wrap
 from rood.seeds import row_keys
 
@@ -169,13 +169,14 @@ def test_grams_surrogate_leads_out_of_the_box_where_the_score_is_flat(double):
     assert (soft[inside].flatten(1).abs().amax(dim=1) > 0).all()
 
 
-def test_gram_takes_flat_maps_and_few_images(double):
+def test_gram_takes_flat_maps_and_refuses_too_few_images(double):
     net = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 6), nn.ReLU(), nn.Linear(6, 3)
     )
-    few = [(x[:12], y[:12]) for x, y in double.train[:1]]
-    s = Gram(wrap(net.double())).fit(few).score(double.outside)
-    assert s.isfinite().all()
+    model = wrap(net.double())
+    assert Gram(model).fit(double.train).score(double.outside).isfinite().all()
+    with pytest.raises(InputError, match="too few"):
+        Gram(model).fit([(x[:1], y[:1]) for x, y in double.train[:1]])
     with pytest.raises(CapabilityError, match="convolutions"):
         Gram(wrap(nn.Sequential(nn.Flatten(), nn.Linear(192, 3))))
 

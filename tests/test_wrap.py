@@ -242,3 +242,9 @@ def test_a_goal_needs_a_fitted_detector():
     y = model(images()).logits.argmax(dim=1)
     assert (misclassify(model, y)(images()) < misclassify(model, (y + 1) % 4)(images())).all()
     assert look_in(Energy(model)).variants == ()
+
+
+def test_a_named_layer_that_does_not_give_the_logits_is_refused():
+    model = wrap(Net(), head="hidden")
+    with pytest.raises(CapabilityError, match="the layer named, 'hidden', but 'head' gives them"):
+        model(torch.rand(2, 3, 8, 8))

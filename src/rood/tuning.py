@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -108,6 +108,8 @@ def trials(
     batch_size: int = 256,
 ) -> Iterator[Trial]:
     """Every point in turn: the first listed option varies fastest, the first best stays."""
+    if rule not in get_args(Rule):
+        raise InputError(f"expected a rule out of {', '.join(get_args(Rule))}, got {rule!r}")
     points = [dict(reversed(p)) for p in itertools.product(*_axes(grid))]
     known = _Cache(cache, model, (train, inside, outside), rule)
     better: Callable[[float, float], bool] = (
@@ -161,7 +163,7 @@ class _Cache:
         self.values: dict[str, dict[str, float]] = {}
         if path is not None:
             self.key = " ".join([model.fingerprint(), *(s.fingerprint() for s in sets), rule])
-            self.values = json.loads(path.read_text()) if path.exists() else {}
+            self.values = _read(path) if path.exists() else {}
 
     def get(self, point: str) -> float | None:
         return self.values.get(self.key, {}).get(point)
@@ -172,3 +174,11 @@ class _Cache:
             part = self.path.with_name(self.path.name + ".part")
             part.write_text(json.dumps(self.values, indent=1))
             os.replace(part, self.path)
+
+
+def _read(path: Path) -> dict[str, dict[str, float]]:
+    try:
+        found = json.loads(path.read_text())
+        return {str(k): {str(p): float(v) for p, v in part.items()} for k, part in found.items()}
+    except (ValueError, TypeError, AttributeError) as e:
+        raise InputError(f"expected tuned values in {path}, got something else: delete it") from e

@@ -66,10 +66,15 @@ class Gram(OutputDetector):
 
     def finish(self) -> None:
         assert self._low is not None
+        rows = self._held.rows()
+        if len(rows) == 0 or not self._low.isfinite().any():
+            raise InputError(
+                f"expected training images enough to hold one in {HELD_OUT} out for Gram's scale, "
+                "got too few: give more"
+            )
         never = ~self._low.isfinite()  # a class never predicted: the range of all classes
         self.low_ = torch.where(never, self._low.amin(dim=0).expand_as(self._low), self._low)
         self.high_ = torch.where(never, self._high.amax(dim=0).expand_as(self._high), self._high)
-        rows = self._held.rows()
         stats, predicted, log_scale = rows[:, :-2], rows[:, -2].long(), rows[:, -1]
         deviation = _deviation(stats, self.low_[predicted], self.high_[predicted])
         deviation = deviation * log_scale.exp()[:, None]

@@ -1,7 +1,7 @@
 """Pixels in, logits and features out, in one forward pass."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -38,10 +38,13 @@ class Model(nn.Module):
         head: nn.Linear,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
+        *,
+        sure: bool = False,  # the head was named by the caller, not guessed
     ) -> None:
         super().__init__()
         self.net = net
         self._head = [head]  # in a list: it is part of `net` already, not a second copy
+        self._sure = sure
         self._confirmed = False
         self._stages: tuple[str, ...] | None = None
         like = head.weight
@@ -113,7 +116,7 @@ class Model(nn.Module):
             if any(_same(out, logits) for out in s.outputs)
         ]
         if makers and self.head not in makers:
-            self._head = [makers[-1]]
+            self._replace_head(linear, makers[-1])
         if len(logits) == 0:
             return  # shapes alone confirm nothing
         check_logits(logits)
@@ -129,6 +132,15 @@ class Model(nn.Module):
                 "pool before the head"
             )
         self._confirmed = True
+
+    def _replace_head(self, linear: Mapping[str, nn.Module], maker: nn.Linear) -> None:
+        if self._sure:
+            given, right = (n for h in (self.head, maker) for n, m in linear.items() if m is h)
+            raise CapabilityError(
+                f"expected the logits to come from the layer named, {given!r}, but {right!r} gives "
+                f"them: name that one"
+            )
+        self._head = [maker]
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -146,6 +158,7 @@ def logits_of(result: object) -> Logits:
 
 def check_logits(logits: Float[Tensor, "b k"]) -> None:
     """Refuse probabilities and log-probabilities: a score of them is a softmax of a softmax."""
+    logits = logits.double()  # under autocast they may come in bfloat16
     if not logits.isfinite().all():
         raise InputError("expected finite logits, got NaN or infinity: are the weights damaged?")
     if logits.shape[1] < 2:

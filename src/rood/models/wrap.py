@@ -32,7 +32,8 @@ def wrap(
         raise unknown("linear layer", head, linear)
     _check_weights(net)
     net.eval().requires_grad_(False)
-    return Model(net, linear[head or list(linear)[-1]], mean, std).eval().requires_grad_(False)
+    model = Model(net, linear[head or list(linear)[-1]], mean, std, sure=head is not None)
+    return model.eval().requires_grad_(False)
 
 
 def _check_weights(net: nn.Module) -> None:
