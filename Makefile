@@ -22,8 +22,16 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-peers: $(STAMP)
-	$(BIN)/python -m benchmarks.peers
+# pytorch-ood in an environment of its own; ROOD_DATA=folder adds two sets of images
+PEERS := .venv-peers
+peers: $(PEERS)/.installed
+	$(PEERS)/bin/python -m benchmarks.peers
+
+$(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[demo]"
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers/requirements.txt
+	touch $@
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest

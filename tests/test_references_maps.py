@@ -169,6 +169,20 @@ def test_grams_surrogate_leads_out_of_the_box_where_the_score_is_flat(double):
     assert (soft[inside].flatten(1).abs().amax(dim=1) > 0).all()
 
 
+def test_grams_surrogate_falls_towards_the_middle_of_the_box(double, monkeypatch):
+    d = Gram(double.model).fit(double.train)
+    x = double.inside[:5]
+    y = double.model(x).logits.argmax(dim=1)
+    low, high = d.low_[y], d.high_[y]
+    alike = (low.abs() > 0.3 * high.abs()) & (high.abs() > 0.3 * low.abs()) & (high > low)
+    assert alike.sum() > 20
+    for place, sign in ((0.95, 1), (0.05, -1)):
+        v = (low + place * (high - low)).requires_grad_()
+        monkeypatch.setattr(d, "_statistics", lambda _, v=v: v)
+        (g,) = torch.autograd.grad(d.surrogates()[0](x).sum(), v)
+        assert (g[alike].sign() == sign).all()
+
+
 def test_gram_takes_flat_maps_and_refuses_too_few_images(double):
     net = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 6), nn.ReLU(), nn.Linear(6, 3)
@@ -270,30 +284,3 @@ def test_layered_mahalanobis_tells_its_settings_and_reloads(double, x):
     assert d.settings()["layers"] is None
     fresh = LayeredMahalanobis(double.model, eta=1e-3).load_fitted(d.fitted_state())
     assert torch.equal(fresh.score(x), d.score(x))
-
-
-class Reused(nn.Module):
-    """One ReLU for all: a tap on it gives a map a call."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3, padding=1)
-        self.second = nn.Conv2d(4, 6, 3, stride=2, padding=1)
-        self.relu = nn.ReLU()
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, x):
-        x = self.relu(self.second(self.relu(self.first(x))))
-        return self.head(x.mean(dim=(2, 3)))
-
-
-@pytest.mark.parametrize("layers", [None, ("relu",), ("first", "relu")])
-@pytest.mark.parametrize("eta", [0.0, 1e-3])
-def test_layered_mahalanobis_takes_a_layer_that_runs_twice(layers, eta, double):
-    torch.manual_seed(0)
-    model = wrap(Reused().double())
-    d = LayeredMahalanobis(model, layers=layers, eta=eta).fit(double.train)
-    n = 3 if layers == ("first", "relu") else 2
-    assert d.terms(double.inside[:4]).shape == (4, n)
-    close(d.weights_, [-1 / n] * n)
-    assert d.score(double.inside).isfinite().all()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
-from rood.detectors import MSP, Gram, LayeredMahalanobis, RankFeat, score_all
+from rood.detectors import MSP, Gram, LayeredMahalanobis, RankFeat, fit_all, score_all
 from rood.errors import CapabilityError, UnknownNameError
 from rood.models.taps import changing, watching
 from rood.models.wrap import wrap
@@ -98,6 +98,10 @@ def test_stages_that_shrink_come_first_stage_first(world):
         nn.Linear(3, 3),
     )
     assert wrap(net).stages(world.inside) == ("1", "3")
+
+
+def test_stages_are_found_on_no_images_too(world):
+    assert world.model.stages(world.inside[:0]) == ("2", "5")
 
 
 def test_stages_leave_the_network_as_it_was(world):
@@ -224,13 +228,22 @@ def test_scoring_all_counts_one_pass_more_for_each_detector_of_pixels(world, mon
 
 
 def test_fitting_detectors_of_maps_costs_one_pass_over_the_data(world, monkeypatch):
-    from rood.detectors import fit_all
-
     model = world.model
+    model(world.inside)  # the first images settle which layer the head is
     model.stages(world.inside)
     calls = count_passes(model, monkeypatch)
     fit_all([Gram(model), LayeredMahalanobis(model), MSP(model)], world.train)
     assert calls == [len(x) for x, _ in world.train]
+
+
+@pytest.mark.parametrize("layers", [None, ("act",), ("first", "act")])
+@pytest.mark.parametrize("eta", [0.0, 1e-3])
+def test_layered_mahalanobis_takes_a_layer_that_runs_twice(layers, eta, world):
+    d = LayeredMahalanobis(built(Reused), layers=layers, eta=eta).fit(world.train)
+    n = 3 if layers == ("first", "act") else 2
+    assert d.terms(world.inside[:4]).shape == (4, n)
+    assert d.weights_.tolist() == pytest.approx([-1 / n] * n)
+    assert d.score(world.inside).isfinite().all()
 
 
 def test_rankfeat_leaves_no_hooks(world):

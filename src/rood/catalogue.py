@@ -4,10 +4,11 @@ The terminal's `rood list`, the README's tables and the page all read this one d
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from rood.citations import paper
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def detectors() -> Iterator[Entry]:
         forwards, backwards = detector.cost()
         cost = f"{forwards} forward" + (f", {backwards} backward" if backwards else "")
         doc = inspect.getdoc(type(detector)) or ""
-        yield Entry(name, doc.splitlines()[0], detector.gradient, cost, paper(doc))
+        yield Entry(name, doc.splitlines()[0], detector.gradient, cost, paper(type(detector)))
 
 
 def attacks() -> Iterator[Entry]:
@@ -79,13 +80,7 @@ KINDS: dict[str, Callable[[], Iterator[Entry]]] = {
 }
 
 
-def paper(doc: str) -> str:
-    """The first source named in a docstring: an arXiv number, say."""
-    found = re.search(r"arXiv:\d{4}\.\d{4,5}|(doi|openreview|thecvf):\S+", doc)
-    return found.group().rstrip(".,;)") if found else ""
-
-
 def _described(names: list[str], get: Callable[[str], Any]) -> Iterator[Entry]:
     for name in names:
         doc = inspect.getdoc(get(name)) or ""
-        yield Entry(name, doc.splitlines()[0] if doc else "", paper=paper(doc))
+        yield Entry(name, doc.splitlines()[0] if doc else "", paper=paper(get(name)))

@@ -117,10 +117,15 @@ def trials(
     )
     best: Trial | None = None
     for i, options in enumerate(points):
-        key = json.dumps([getattr(make, "__qualname__", str(make)), options], sort_keys=True)
+        detector = make(model, **options)
+        # its settings too: two functions without a name may make different detectors
+        key = json.dumps(
+            [getattr(make, "__qualname__", str(make)), options, detector.settings()],
+            sort_keys=True,
+            default=str,
+        )
         value = known.get(key)
         if value is None:
-            detector = make(model, **options)
             fit_all([detector], train.batches(batch_size, model.mean.device))
             scores = [_scores(detector, images, batch_size) for images in (inside, outside)]
             measure = auroc if rule == "openood" else fpr_at_tpr_in

@@ -45,9 +45,8 @@ def landscape(
 class Bounds:
     """Claim 1, measured: what attacks found, and what the worst cross-entropy they found allows.
 
-    `worst_loss` is found by attack, a lower bound of the true one; so the bounds are estimates, and
-    a `msp_found` below `msp_bound` shows that the attack on the loss was too weak, not that the
-    claim is false.
+    `worst_loss` is found by attack, a lower bound of the true one; so the bounds are estimates. All
+    numbers are over the same points, where the claim cannot fail: what they tell is the gap.
     """
 
     worst_loss: float  # E, the mean over images of the largest cross-entropy in the ball

@@ -109,7 +109,7 @@ class Gram(OutputDetector):
 
 
 def _row_sums(maps: Tensor, q: int) -> Float[Tensor, "b c"]:
-    f = maps.reshape(*maps.shape[:2], -1).double()  # (b, c, hw); (b, c, 1) behind a linear layer
+    f = maps.double()[..., None].flatten(2)  # (b, c, hw); (b, c, 1) behind a linear layer
     top = (
         f.abs().amax(dim=(1, 2), keepdim=True).clamp_min(1e-30)
     )  # factored out: f^q would overflow

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from rood.citations import paper
+from rood.detectors.base import Detector
 from rood.evaluation.folder import Folder
 from rood.evaluation.manifest import hardware, versions
 from rood.evaluation.meter import metered
@@ -15,6 +17,7 @@ from rood.evaluation.results import Row
 from rood.evaluation.tables import Evidence, detector_rows
 from rood.evaluation.unit import Arrays, AttackUnit, accuracy, join, score_clean
 from rood.metrics import wilson
+from rood.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class Run:
             {
                 "finished": finished,
                 "settings": plan.settings(),
-                "models": {m: {"classes": plan.model(m).classes} for m in plan.detectors},
+                "models": {m: _about_model(plan.model(m)) for m in plan.detectors},
                 "data": {
                     name: {
                         "role": self._facts("", "", name, "")["role"],
@@ -184,10 +187,7 @@ class Run:
                     }
                     for name, images in plan.sets().items()
                 },
-                "detectors": {
-                    n: {"gradient": d.gradient, "settings": d.settings(), "cost": list(d.cost())}
-                    for n, d in detectors.items()
-                },
+                "detectors": {n: _about(d) for n, d in detectors.items()},
                 "versions": versions(),
                 "hardware": hardware(torch.device(device)),
                 "cost": self._cost(),
@@ -201,6 +201,15 @@ class Run:
         for cost in self.folder.facts("cost"):
             total = {k: total[k] + cost[k] for k in total}
         return total
+
+
+def _about(d: Detector) -> dict[str, Any]:
+    facts = {"gradient": d.gradient, "paper": paper(type(d)), "cost": list(d.cost())}
+    return facts | {"settings": d.settings()}
+
+
+def _about_model(model: Model) -> dict[str, Any]:
+    return {"classes": model.classes, "fingerprint": model.fingerprint()}
 
 
 def _scores_key(model: str, detector: str, dataset: str, condition: str) -> tuple[str, ...]:

@@ -24,21 +24,27 @@ def zero_shot(
     """A classifier whose logits are exp(logit_scale) cos(image, text), in-words first.
 
     The text features are computed once and become the weights of the head; the image is resized to
-    the size the network takes, bicubic, inside. Needs the extra `hub`.
+    the size the network takes inside, bicubic and anti-aliased as CLIP's own preparation does.
+    Needs the extra `hub`.
     """
     if not inside or not outside:
         raise InputError("expected at least one in-word and one out-word")
-    clip, tokenizer, processor = _load(name)
+    clip, tokenizer, mean, std = _load(name)
     words = [prompt.format(w.replace("_", " ")) for w in (*inside, *outside)]
+    tokens = tokenizer(words, padding=True, truncation=True, return_tensors="pt")
+    if len({tuple(row) for row in tokens["input_ids"].tolist()}) < len(set(words)):
+        raise CapabilityError(
+            f"expected a tokenizer that tells all words apart at {str(name)!r}, got the same "
+            "tokens for some: are its files there, and the words in its alphabet?"
+        )
     with torch.no_grad():
-        tokens = tokenizer(words, padding=True, truncation=True, return_tensors="pt")
         text = normalize(_embedding(clip.get_text_features(**tokens)), dim=1)
         weight = clip.logit_scale.exp() * text
     head = nn.Linear(weight.shape[1], len(words), bias=False)
     head.weight.data.copy_(weight)
     size = clip.config.vision_config.image_size
     net = _ZeroShot(clip, head, size)
-    return wrap(net, head="head", mean=processor.image_mean, std=processor.image_std)
+    return wrap(net, head="head", mean=mean, std=std)
 
 
 class _ZeroShot(nn.Module):
@@ -50,7 +56,7 @@ class _ZeroShot(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-2:] != (self.size, self.size):
-            x = interpolate(x, (self.size, self.size), mode="bicubic", antialias=False)
+            x = interpolate(x, (self.size, self.size), mode="bicubic", antialias=True)
         image = _embedding(self.clip.get_image_features(pixel_values=x))  # type: ignore[operator]
         return self.head(normalize(image, dim=1))
 
@@ -63,17 +69,19 @@ def _embedding(result: object) -> Tensor:
 
 
 def _load(name: str | Path):  # type: ignore[no-untyped-def]  # transformers' own types
+    """The model, its tokenizer, and the mean and std of the images it was trained on."""
     try:
-        from transformers import AutoTokenizer, CLIPImageProcessor, CLIPModel
+        from transformers import AutoTokenizer, CLIPModel, ImageProcessingMixin
+        from transformers.utils.constants import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
     except ImportError as e:
         raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
     try:
-        model = CLIPModel.from_pretrained(name)
-        return (
-            model.eval(),
-            AutoTokenizer.from_pretrained(name),
-            CLIPImageProcessor.from_pretrained(name),
-        )
+        model = CLIPModel.from_pretrained(name).eval()
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        # the settings alone: the image processor itself may want torchvision
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(name)
     except (OSError, ValueError) as e:
         reason = str(e).splitlines()[0]
         raise CapabilityError(f"expected a CLIP model at {str(name)!r}, got: {reason}") from e
+    mean, std = settings.get("image_mean"), settings.get("image_std")
+    return model, tokenizer, mean or OPENAI_CLIP_MEAN, std or OPENAI_CLIP_STD

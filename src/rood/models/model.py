@@ -83,8 +83,8 @@ class Model(nn.Module):
     def stages(self, x: Images) -> tuple[str, ...]:
         """For each size of map, the layer that is the last to give one, first stage first."""
         if self._stages is None:
-            self.confirm(x)  # a pass of its own, which must not be recorded
-            self._stages = last_of_each_size(self.net, lambda: self(x[:2]))
+            normal = (x[:2] - self.mean) / self.std
+            self._stages = last_of_each_size(self.net, lambda: self.net(normal))
         return self._stages
 
     def fingerprint(self) -> str:

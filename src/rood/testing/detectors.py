@@ -12,6 +12,7 @@ from typing import get_args
 
 import torch
 
+from rood.citations import paper
 from rood.detectors import score_all
 from rood.detectors.base import Detector, Gradient
 from rood.detectors.msp import MSP
@@ -131,7 +132,7 @@ def check_docstring_gives_formula_and_source(factory: DetectorFactory, world: Wo
     doc = class_of(factory).__doc__ or ""
     require("s(x) =" in doc, "state the score in the docstring as `s(x) = ...`, higher = more OOD")
     require(
-        any(s in doc for s in ("arXiv:", "doi:", "openreview:", "thecvf:")),
+        bool(paper(class_of(factory))),
         "cite the paper in the docstring: arXiv:..., doi:..., openreview:... or thecvf:...",
     )
 
