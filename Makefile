@@ -45,4 +45,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) audit
+	rm -rf $(VENV) $(PEERS) audit

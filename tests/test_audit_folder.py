@@ -54,7 +54,7 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
     one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
-    climb, compare, judged, control = 2 * (3 + 1), 2, 1 + 2, CONTROLS * (QUERIES + 2 + 1)
+    climb, compare, judged, control = 2 * (3 + 1), 2, 1 + 2, CONTROLS * (QUERIES + 2 + 1 + 2)
     sets = 3  # inside and two outside ones, N images each
     assert cost["forwards"] == sets * (N * (climb + compare + judged) + control)
     assert cost["backwards"] == sets * N * (2 * 3 + 1)

@@ -1,11 +1,10 @@
 """What an attacker wants, as a number to raise for each image: where attacks and detectors meet."""
 
-from torch.nn.functional import cross_entropy
-
 from rood.attacks.base import Goal
 from rood.detectors.base import Detector, ScoreFunction
 from rood.models.model import Model
 from rood.shapes import Labels
+from rood.softmax import margin_over
 
 
 def look_in(detector: Detector) -> Goal:
@@ -19,8 +18,11 @@ def look_out(detector: Detector) -> Goal:
 
 
 def misclassify(model: Model, labels: Labels) -> Goal:
-    """An image asks for any class but its own."""
-    return Goal(lambda x: cross_entropy(model(x).logits, labels, reduction="none"))
+    """An image asks for any class but its own: the margin of all others over it.
+
+    It rises with the cross-entropy and, unlike it, never saturates.
+    """
+    return Goal(lambda x: margin_over(model(x).logits, labels))
 
 
 def _moved(detector: Detector, sign: int) -> Goal:

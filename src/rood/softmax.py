@@ -3,10 +3,9 @@
 import math
 
 import torch
-from torch import Tensor
 from torch.nn.functional import softplus
 
-from rood.shapes import Logits, Scores
+from rood.shapes import Labels, Logits, Scores
 
 
 def margin(z: Logits, temperature: float = 1.0) -> Scores:
@@ -16,9 +15,13 @@ def margin(z: Logits, temperature: float = 1.0) -> Scores:
     stays in the units of a logit, where m(z / T) itself lives in a sliver around log(k - 1).
     """
     top, y = z.max(dim=1)
-    rest = _others(z, y) / temperature
     offset = math.log(z.shape[1] - 1)
-    return temperature * (rest.logsumexp(dim=1) - offset) - top + offset
+    return temperature * ((_others(z, y) / temperature).logsumexp(dim=1) - offset) - top + offset
+
+
+def margin_over(z: Logits, y: Labels) -> Scores:
+    r"""lse_{j != y}(z_j) - z_y for given classes y: the cross-entropy is log(1 + e^this)."""
+    return _others(z, y).logsumexp(dim=1) - z.gather(1, y[:, None]).squeeze(1)
 
 
 def log_entropy(z: Logits) -> Scores:
@@ -42,8 +45,6 @@ def uniform_cross_entropy(z: Logits) -> Scores:
     return z.logsumexp(dim=1) - z.mean(dim=1)
 
 
-def _others(z: Logits, y: Tensor) -> Tensor:
-    """The logits without that of class y, (b, k - 1)."""
-    b, k = z.shape
-    keep = torch.ones_like(z, dtype=torch.bool).scatter(1, y[:, None], False)
-    return z[keep].view(b, k - 1)
+def _others(z: Logits, y: Labels) -> Logits:
+    """The logits with that of class y out of the way, at minus infinity."""
+    return z.scatter(1, y[:, None], -torch.inf)

@@ -8,6 +8,8 @@ from rood.errors import InputError
 from rood.seeds import row_keys
 from rood.shapes import Features, Labels
 
+MOST_SCATTER = 1e9  # numbers, 8 GB: what covariances of single classes may take
+
 
 class Moments:
     """Count and mean of every class, and the scatter within classes, merged batch by batch.
@@ -20,9 +22,10 @@ class Moments:
     within: Float[Tensor, "d d"]  # sum over classes of sum over samples (f - m_k)(f - m_k)'
     scatter: Float[Tensor, "k d d"]  # the same class by class, only where asked for
 
-    def __init__(self, classes: int, *, by_class: bool = False) -> None:
+    def __init__(self, classes: int, *, by_class: bool = False, means_only: bool = False) -> None:
         self.classes = classes
         self.by_class = by_class
+        self.means_only = means_only  # no scatter at all
         self._started = False
 
     def see(self, features: Features, labels: Labels) -> None:
@@ -38,7 +41,8 @@ class Moments:
         n = self.count[present].double()
         shift = batch_mean - self.mean[present]
         weight = n * m / (n + m)
-        self.within += residual.T @ residual + (shift * weight[:, None]).T @ shift
+        if not self.means_only:
+            self.within += residual.T @ residual + (shift * weight[:, None]).T @ shift
         if self.by_class:
             for i, k in enumerate(present.tolist()):
                 r = residual[place == i]
@@ -67,7 +71,13 @@ class Moments:
         d = f.shape[1]
         self.count = torch.zeros(self.classes, dtype=torch.long, device=f.device)
         self.mean = f.new_zeros(self.classes, d)
-        self.within = f.new_zeros(d, d)
+        if not self.means_only:
+            self.within = f.new_zeros(d, d)
+        if self.by_class and self.classes * d * d > MOST_SCATTER:
+            raise InputError(
+                f"expected classes x features^2 of at most {MOST_SCATTER:g} to keep a covariance "
+                f"of each class, got {self.classes} x {d}^2: use the pooled covariance"
+            )
         if self.by_class:
             self.scatter = f.new_zeros(self.classes, d, d)
         self._started = True
@@ -83,8 +93,8 @@ class Moments:
 class Sample:
     """At most `size` of the rows seen, an even draw that depends on the rows alone.
 
-    Each row has a fixed pseudo-random key; the rows with the smallest keys stay. So neither the
-    order of the data nor the batch size changes the sample.
+    Each row has a fixed pseudo-random key, that of its image; the rows with the smallest keys stay.
+    So neither the order of the data nor the batch size changes the sample.
     """
 
     def __init__(self, size: int) -> None:
@@ -92,10 +102,10 @@ class Sample:
         self._rows: Tensor | None = None
         self._keys: Tensor | None = None
 
-    def see(self, rows: Features) -> None:
-        """Take in one batch."""
+    def see(self, rows: Features, keys: Int[Tensor, " b"] | None = None) -> None:
+        """Take in one batch; the keys are the images' own, whatever the rounding of rows."""
         rows = rows.detach()
-        keys = row_keys(rows)
+        keys = row_keys(rows) if keys is None else keys
         if self._rows is not None and self._keys is not None:
             rows, keys = torch.cat([self._rows, rows]), torch.cat([self._keys, keys])
         if len(rows) > self.size:

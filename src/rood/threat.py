@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -74,6 +75,14 @@ class Linf(Threat):
 
     norm: ClassVar[str] = "linf"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps > 1:
+            raise InputError(
+                f"expected eps of at most 1, the whole range of a pixel, got {self.eps:g}: "
+                f"did you mean {self.eps:g}/255?"
+            )
+
     def shrink(self, delta: Images) -> Images:
         return delta.clamp(-self.eps, self.eps)
 
@@ -97,7 +106,10 @@ class L2(Threat):
         return delta * (self.eps / _norm(delta)).clamp(max=1)
 
     def ascent(self, grad: Images) -> Images:
-        return grad / _norm(grad)
+        # first by the largest entry: the squares of a small but live gradient would underflow
+        largest = grad.abs().flatten(1).amax(dim=1).view(-1, 1, 1, 1)
+        scaled = grad / torch.where(largest > 0, largest, torch.ones_like(largest))
+        return scaled / _norm(scaled)
 
     def sample(self, noise: Noise) -> Images:
         v = noise.normal()

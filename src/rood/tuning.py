@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rood.data.base import ImageSet
 from rood.detectors._together import fit_all
 from rood.detectors.base import Detector
 from rood.errors import InputError
+from rood.files import write_whole
 from rood.metrics import auroc, fpr_at_tpr_in
 from rood.models.model import Model
 from rood.seeds import generator
@@ -176,9 +176,7 @@ class _Cache:
     def put(self, point: str, value: float) -> None:
         self.values.setdefault(self.key, {})[point] = value
         if self.path is not None:
-            part = self.path.with_name(self.path.name + ".part")
-            part.write_text(json.dumps(self.values, indent=1))
-            os.replace(part, self.path)
+            write_whole(self.path, json.dumps(self.values, indent=1).encode())
 
 
 def _read(path: Path) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ may go is a `Threat`, and *how* to climb is the attack.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Generator
@@ -38,6 +38,8 @@ AnyGoal = Goal | Callable[[Images], Scores]  # a plain function is a goal too
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
     """Hyper-parameters are fields; nothing else is stored, so one instance serves all calls."""
+
+    uses_gradient: ClassVar[bool] = True
 
     # False only in the inner loop of training: what `climb` found is taken without the two forward
     # passes that compare it with the start
@@ -93,7 +95,7 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
             "use an attack without gradients"
         )
     (gradient,) = torch.autograd.grad(values.sum(), x)
-    return values.detach(), gradient
+    return values.detach(), gradient.nan_to_num(0, 0, 0)  # a NaN would stay in x for good
 
 
 def _check_images(x: Images) -> None:

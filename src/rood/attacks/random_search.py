@@ -1,6 +1,7 @@
 """The best of many random points: the control that every gradient attack must beat."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -19,6 +20,8 @@ class RandomSearch(Attack):
     has its optimum. Needs no gradient: where it beats a gradient attack, the gradient is masked
     (Athalye et al., *Obfuscated Gradients Give a False Sense of Security*, arXiv:1802.00420).
     """
+
+    uses_gradient: ClassVar[bool] = False
 
     queries: int = 50
 

@@ -183,6 +183,16 @@ def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, Ima
     return parts
 
 
+def refuse_overlap(a: ImageSet, b: ImageSet, what: str, other: str) -> None:
+    """The same image must not both teach and test."""
+    shared = int(np.isin(b.hashes(), a.hashes()).sum())
+    if shared:
+        raise DataError(
+            f"expected {what} and {other} to share no image, got {shared} of {len(b)} in both: "
+            "leave them out of one"
+        )
+
+
 def spaced(n: int, limit: int | None) -> list[int]:
     """Places of at most `limit` of n things, evenly spaced."""
     if limit is not None and limit < 1:

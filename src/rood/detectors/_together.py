@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
 from rood.models.taps import watching
+from rood.seeds import row_keys
 from rood.shapes import Batches, Images, Scores
 
 
@@ -29,10 +30,8 @@ def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
 def _parts(detector: Detector) -> Iterator[Detector]:
     """The detector and those inside it that are fitted on the same images, inner ones first."""
     if detector.same_pixels:
-        for child in detector.children():
-            for part in child if isinstance(child, nn.ModuleList) else [child]:
-                if isinstance(part, Detector):
-                    yield from _parts(part)
+        for _, inner in detector.inner():
+            yield from _parts(inner)
     yield detector
 
 
@@ -49,10 +48,11 @@ def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
             if seen == 0:
                 for part in group:
                     part.choose_taps(x)
+            keys = row_keys(x)
             for part, out in _shared_pass(model, group, x):
                 if seen == 0:
                     part.start()  # not before: the first images tell the model which its head is
-                part.see(out, y)
+                part.see(out._replace(keys=keys), y)
         seen += len(x)
     if seen == 0:
         raise InputError("expected training images to fit on, got none")

@@ -30,6 +30,8 @@ class ASH(OutputDetector):
         self, model: Model, *, treatment: Literal["b", "p", "s"] = "b", percentile: float = 90.0
     ) -> None:
         super().__init__(model)
+        if treatment not in ("b", "p", "s"):
+            raise InputError(f"expected treatment b, p or s, got {treatment!r}")
         if not 0 <= percentile < 100:
             raise InputError(f"expected a percentile in [0, 100), got {percentile}")
         self.treatment = treatment

@@ -85,8 +85,18 @@ class Detector(nn.Module, ABC):
         """Its class and the constructor's keyword arguments, with those of the detectors inside."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
         own = {p.name: getattr(self, p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
-        parts = {n: m.settings() for n, m in self.named_children() if isinstance(m, Detector)}
+        parts = {n: m.settings() for n, m in self.inner()}
         return {"class": type(self).__name__} | own | parts
+
+    @final
+    def inner(self) -> Iterator[tuple[str, "Detector"]]:
+        """The detectors directly inside this one, in lists too."""
+        for name, child in self.named_children():
+            if isinstance(child, Detector):
+                yield name, child
+            elif isinstance(child, nn.ModuleList):
+                named = ((f"{name}.{i}", m) for i, m in enumerate(child))
+                yield from ((n, m) for n, m in named if isinstance(m, Detector))
 
     @final
     def fitted_state(self) -> dict[str, Tensor]:
@@ -157,6 +167,11 @@ def check_images(x: Images, model: Model) -> None:
     if x.dtype != model.mean.dtype:
         want, got = (str(t.dtype).removeprefix("torch.") for t in (model.mean, x))
         raise InputError(f"expected {want} images, as the model's weights are, got {got}: convert")
+    channels = model.mean.shape[1]
+    if channels > 1 and x.shape[1] != channels:
+        raise InputError(
+            f"expected images with {channels} channels, as the model's mean has, got {x.shape[1]}"
+        )
     if x.numel() == 0:
         return
     low, high = (v.item() for v in torch.aminmax(x.detach()))

@@ -35,6 +35,8 @@ class CLIP(OutputDetector):
             raise InputError(
                 f"expected 1 to {model.classes - 1} in-words of {model.classes} words, got {inside}"
             )
+        if combine not in ("max_difference", "softmax_sum"):
+            raise InputError(f"expected max_difference or softmax_sum, got {combine!r}")
         self.inside = inside
         self.combine = combine
 

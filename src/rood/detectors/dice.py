@@ -29,13 +29,13 @@ class DICE(OutputDetector):
         self.percentile = percentile
 
     def start(self) -> None:
-        self._moments = Moments(1)
+        self._moments = Moments(1, means_only=True)
 
     def see(self, out: Outputs, labels: Labels) -> None:
         self._moments.see(out.features, labels * 0)
 
     def finish(self) -> None:
-        _, mean, _ = self._moments.total()
+        mean = self._moments.mean[0]
         del self._moments
         contribution = self.model.head.weight.double() * mean
         bar = percentile(contribution.flatten(), self.percentile)

@@ -1,6 +1,7 @@
 """Free energy of the logits."""
 
 from rood.detectors.base import OutputDetector
+from rood.errors import InputError
 from rood.models.model import Model, Outputs
 from rood.shapes import Scores
 
@@ -13,6 +14,8 @@ class Energy(OutputDetector):
 
     def __init__(self, model: Model, *, temperature: float = 1.0) -> None:
         super().__init__(model)
+        if not temperature > 0:
+            raise InputError(f"expected a temperature above 0, got {temperature}")
         self.temperature = temperature
 
     def score_outputs(self, out: Outputs) -> Scores:

@@ -31,6 +31,8 @@ class Ensemble(Detector):
     ) -> None:
         if not members:
             raise InputError("expected at least one detector in an ensemble, got none")
+        if scale not in ("raw", "normal"):
+            raise InputError(f"expected scale raw or normal, got {scale!r}")
         super().__init__(members[0].model)
         self.members = nn.ModuleList(members)
         self.scale = scale

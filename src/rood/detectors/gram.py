@@ -54,9 +54,10 @@ class Gram(OutputDetector):
         stats = self._statistics(out.maps)
         self._sizes = [m.shape[1] * self.orders for m in out.maps]
         predicted = out.logits.argmax(dim=1)
-        held = row_keys(out.features) % HELD_OUT == 0
+        keys = row_keys(out.features) if out.keys is None else out.keys
+        held = keys % HELD_OUT == 0
         extra = torch.stack([predicted.double(), _log_inverse_top(out).double()], dim=1)
-        self._held.see(torch.cat([stats, extra], dim=1)[held])
+        self._held.see(torch.cat([stats, extra], dim=1)[held], keys[held])
         if self._low is None:
             self._low = stats.new_full((self.model.classes, stats.shape[1]), torch.inf)
             self._high = -self._low

@@ -35,7 +35,7 @@ class ReAct(OutputDetector):
         self._rows = Sample(self.sample)
 
     def see(self, out: Outputs, labels: Labels) -> None:
-        self._rows.see(out.features)
+        self._rows.see(out.features, out.keys)
 
     def finish(self) -> None:
         values = self._rows.rows().flatten()

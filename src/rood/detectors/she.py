@@ -24,8 +24,8 @@ class SHE(OutputDetector):
     patterns_: Float[Tensor, "k d"]
 
     def start(self) -> None:
-        self._right = Moments(self.model.classes)
-        self._all = Moments(self.model.classes)
+        self._right = Moments(self.model.classes, means_only=True)
+        self._all = Moments(self.model.classes, means_only=True)
 
     def see(self, out: Outputs, labels: Labels) -> None:
         labels = labels.to(out.logits.device)

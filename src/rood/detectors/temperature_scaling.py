@@ -39,7 +39,8 @@ class TemperatureScaling(OutputDetector):
         k = out.logits.shape[1]
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < k:
             raise InputError(f"expected labels 0 to {k - 1}, got {labels.unique().tolist()[:5]}")
-        self._rows.see(torch.cat([out.logits, labels.to(out.logits)[:, None]], dim=1))
+        rows = torch.cat([out.logits, labels.to(out.logits)[:, None]], dim=1)
+        self._rows.see(rows, out.keys)
 
     def finish(self) -> None:
         rows = self._rows.rows().double()

@@ -41,7 +41,8 @@ class ViM(OutputDetector):
 
     def see(self, out: Outputs, labels: Labels) -> None:
         self._moments.see(out.features, labels * 0)
-        self._rows.see(torch.cat([out.features, out.logits.amax(dim=1, keepdim=True)], dim=1))
+        rows = torch.cat([out.features, out.logits.amax(dim=1, keepdim=True)], dim=1)
+        self._rows.see(rows, out.keys)
 
     def finish(self) -> None:
         weight, bias = self.model.head.weight.double(), self.model.head.bias

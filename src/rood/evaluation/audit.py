@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rood.attacks.base import Attack
 from rood.attacks.pgd import PGD
-from rood.data.base import ImageSet, split
+from rood.data.base import ImageSet, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.evaluation.folder import said_plainly
@@ -47,6 +47,8 @@ def audit(
         parts = split(test, "threshold", calibrate=0.25, test=0.75)
         calibrate, test = parts["calibrate"], parts["test"]
         about = {"split": {"rule": SPLIT_RULE, "calibrate": len(calibrate), "test": len(test)}}
+    else:
+        refuse_overlap(_image_set(calibrate, "calibrate"), test, "calibrate", "inside")
     plan = Plan(
         detectors={name: detectors},
         calibrate=_image_set(calibrate, "calibrate"),

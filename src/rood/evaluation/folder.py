@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from rood.errors import ResultsError
 from rood.evaluation.results import Row
+from rood.files import write_whole
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -78,7 +79,10 @@ class Folder:
         try:
             before = json.loads(path.read_text())["settings"]
         except (ValueError, KeyError, TypeError, OSError) as e:
-            raise ResultsError(f"cannot read {path}: choose another folder") from e
+            raise ResultsError(
+                f"cannot read {path}: delete it to go on with the same settings, "
+                "or choose another folder"
+            ) from e
         differ = sorted(_differing(before, json.loads(json.dumps(settings))))
         if differ:
             shown = ", ".join(differ[:6]) + (", ..." if len(differ) > 6 else "")
@@ -93,12 +97,7 @@ class Folder:
     def _write(self, path: Path, content: bytes) -> None:
         with said_plainly(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(path.name + ".part")
-            try:
-                part.write_bytes(content)
-                os.replace(part, path)  # whole or not at all
-            finally:
-                part.unlink(missing_ok=True)  # on a full disk it only takes room
+            write_whole(path, content)
 
 
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:

@@ -1,6 +1,8 @@
 """What must be known to repeat an audit: versions, hardware, hashes."""
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
@@ -23,14 +25,26 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The device, and how it computes: evaluation runs in float32 without TF32."""
+    """The device, and how it computes."""
     facts: dict[str, Any] = {
         "device": str(device),
         "machine": platform.machine(),
         "system": platform.system(),
         "threads": torch.get_num_threads(),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "tf32": torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32,
     }
     if device.type == "cuda":
         facts["name"] = torch.cuda.get_device_name(device)
     return facts
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """float32 as it is, without TF32, and the same result every time, while the block runs."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before

@@ -106,7 +106,10 @@ class Plan:
         return {
             "models": {m: self.model(m).fingerprint() for m in self.detectors},
             "detectors": {
-                m: {n: d.settings() | {"fitted": _fitted_hash(d)} for n, d in ds.items()}
+                m: {
+                    n: d.settings() | {"fitted": _fitted_hash(d), "networks": _networks(d)}
+                    for n, d in ds.items()
+                }
                 for m, ds in self.detectors.items()
             },
             "data": {name: images.fingerprint() for name, images in self.sets().items()},
@@ -115,6 +118,12 @@ class Plan:
             "sides": list(self.sides),
             "seed": self.seed,
         }
+
+
+def _networks(detector: Detector) -> list[str]:
+    """Hashes of all networks inside; an ensemble has several."""
+    found = {id(m): m for m in detector.modules() if isinstance(m, Model)}
+    return [m.fingerprint()[:16] for m in found.values()]
 
 
 def _fitted_hash(detector: Detector) -> str:

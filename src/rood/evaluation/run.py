@@ -10,7 +10,7 @@ import torch
 from rood.citations import paper
 from rood.detectors.base import Detector
 from rood.evaluation.folder import Folder
-from rood.evaluation.manifest import hardware, versions
+from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.meter import metered
 from rood.evaluation.plan import CLEAN, Plan
 from rood.evaluation.results import Row
@@ -45,7 +45,7 @@ class Run:
 
     def steps(self) -> Iterator[Step]:
         """See `run`."""
-        with self.folder.opened(self.plan.settings()):
+        with full_precision(), self.folder.opened(self.plan.settings()):
             self._write_manifest(finished=False)
             log = self.folder.row_log()
             done, total = 0.0, self._work_left()

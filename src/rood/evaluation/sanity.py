@@ -32,6 +32,12 @@ def zero_gradient(dead: NDArray[np.uint8]) -> Finding:
     return _graded("zero_gradient", float(np.mean(dead)), warn=0.01, fail=0.10)
 
 
+def untrue_gradient(honesty: NDArray[np.floating]) -> Finding:
+    """Share of images where the score, moved along its gradient, does not rise as that promises."""
+    wrong = ~(np.abs(honesty - 1) <= 0.25)  # written so that NaN is wrong too
+    return _graded("untrue_gradient", float(np.mean(wrong)), warn=0.25, fail=0.50)
+
+
 def tied_scores(*groups: Scores) -> Finding:
     """Share of clean scores that another image of the same set has too: a saturated score."""
     shares = [1 - np.sum(np.unique(s, return_counts=True)[1] == 1) / len(s) for s in groups]

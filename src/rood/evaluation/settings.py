@@ -11,22 +11,26 @@ import torch
 
 from rood import config, data, detectors
 from rood.attacks import registry as attacks
-from rood.data.base import ImageSet, Shape, split
+from rood.data.base import ImageSet, Shape, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
 from rood.evaluation.audit import SPLIT_RULE
+from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan
 from rood.models import checkpoint, zoo
 from rood.models.model import Model
 from rood.registry import unknown
 from rood.threat import parse
+from rood.training.recipes import SHARES
 
 # fixed: what is learnt differs in its last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "digits:noise"}
 
 # one of each kind, and what most people use
-FEW = ("msp", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn", "vim", "pro_msp")
+FEW = ("msp", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn", "vim", "pro_entropy")
+
+QUICK_STEPS = 20  # of PGD where none are asked for: enough for an honest gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,8 @@ class AuditSettings:
     options: dict[str, dict[str, object]] = field(default_factory=dict)  # by detector name
     threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str = "pgd"
-    attack_options: dict[str, object] = field(default_factory=lambda: {"steps": 20})
-    limit: int | None = 120  # images a set, drawn evenly; None: all
+    attack_options: dict[str, object] = field(default_factory=dict)
+    limit: int | None = 100  # images a set, drawn evenly; None: all
     skip_bad: bool = False
     device: str = "auto"
     seed: int = 0
@@ -56,7 +60,8 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
     for name in s.options:
         if name not in makers:
             raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
-    attack = _built(attacks.get(s.attack), s.attack_options, "attack_options")
+    quick = {"steps": QUICK_STEPS} if s.attack == "pgd" else {}
+    attack = _built(attacks.get(s.attack), quick | s.attack_options, "attack_options")
     device = pick_device(s.device)
     networks = {_short_name(name, s.models): _network(name) for name in s.models}
     models = {name: model.to(device) for name, (model, _) in networks.items()}
@@ -73,7 +78,8 @@ def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
             n: _built(make, s.options.get(n, {}), f"options.{n}", model)
             for n, make in makers.items()
         }
-        detectors.fit_all(fitted[m].values(), parts["fit"].batches(FIT_BATCH, device))
+        with full_precision():
+            detectors.fit_all(fitted[m].values(), parts["fit"].batches(FIT_BATCH, device))
     plan = Plan(
         detectors=fitted,
         calibrate=parts["calibrate"],
@@ -98,12 +104,14 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
     """Which in-distribution images fit, calibrate and test."""
     inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
     if s.train is None:
-        parts = split(inside, fit=0.6, calibrate=0.1, test=0.3)
+        parts = split(inside, "", **SHARES)  # as the networks of the zoo were trained
         fit_on = f"part of {s.inside}"
     else:
         parts = split(inside, "threshold", calibrate=0.25, test=0.75)
         parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
         fit_on = s.train
+        refuse_overlap(parts["fit"], parts["test"], "--train", "the test images")
+        refuse_overlap(parts["fit"], parts["calibrate"], "--train", "the threshold's images")
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
     told: dict[str, Any] = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
     if notes := parts["fit"].notes:

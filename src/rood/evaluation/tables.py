@@ -70,21 +70,23 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
 
 
 def _attack_findings(sets: Sequence[Arrays]) -> Iterator[Finding]:
-    """What the attacked ones among the two sets say of the attack."""
+    """What the attacked sets say of the attack, each on its own: a masked side must not hide."""
     attacked = [a for a in sets if "control" in a]
-    together = {k: np.concatenate([a[k] for a in attacked]) for k in ("zero_gradient", "left")}
-    yield sanity.zero_gradient(together["zero_gradient"])
-    yield sanity.left_the_threat_model(together["left"])
-    blind, aimed = zip(*(_gains(a) for a in attacked), strict=True)
-    yield sanity.random_search_wins(np.concatenate(blind), np.concatenate(aimed))
+    for found in zip(*map(_set_findings, attacked), strict=True):
+        yield max(found, key=lambda f: f.value)
 
 
-def _gains(a: Arrays) -> tuple[sanity.Scores, sanity.Scores]:
-    """How far blind search and the attack moved the control images, the wanted way counting up."""
-    n = len(a["control"])
-    before, after = (a[k][:n].astype(np.float64) for k in ("before", "scores"))
-    sign = a["direction"][0]
-    return sign * (a["control"].astype(np.float64) - before), sign * (after - before)
+def _set_findings(a: Arrays) -> list[Finding]:
+    control, before, after = (
+        a[k].astype(np.float64) for k in ("control", "control_before", "control_after")
+    )
+    sign = a["sign"][0]  # the wanted way counts up
+    return [
+        sanity.zero_gradient(a["zero_gradient"]),
+        sanity.untrue_gradient(a["honesty"]),
+        sanity.random_search_wins(sign * (control - before), sign * (after - before)),
+        sanity.left_the_threat_model(a["left"]),
+    ]
 
 
 def _metric_rows(row: Row, inside: Arrays, outside: Arrays, threshold: float) -> Iterator[Row]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rood.errors import CapabilityError, CheckpointError, RoodError
+from rood.files import write_whole
 from rood.models import backbones
 from rood.models.backbones import Backbone
 from rood.models.model import Model
@@ -52,7 +52,7 @@ def save(model: Model, path: str | Path, card: Mapping[str, Any], *, half: bool 
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(state, path)
         full = known | dict(card) | {"sha256": sha256_of(path)}
-        write_atomically(card_path(path), (json.dumps(full, indent=2) + "\n").encode())
+        write_whole(card_path(path), (json.dumps(full, indent=2) + "\n").encode())
     except OSError as e:
         raise CheckpointError(f"cannot write {str(path)!r}: {e.strerror}") from e
 
@@ -144,20 +144,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a safetensors file, whole or not at all."""
     # cloned: safetensors refuses tensors that share memory
     plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-    write_atomically(path, to_bytes(plain))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that a reader sees the old content or the new."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, to_bytes(plain))
 
 
 def sha256_of(path: Path) -> str:

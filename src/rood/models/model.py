@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rood.errors import CapabilityError, InputError
@@ -20,6 +20,7 @@ class Outputs(NamedTuple):
     logits: Logits
     features: Features  # the input of the linear head
     maps: tuple[Tensor, ...] = ()  # intermediate maps, only where taps were asked for
+    keys: Int[Tensor, " b"] | None = None  # in fitting: a number an image, from its pixels alone
 
 
 class Model(nn.Module):

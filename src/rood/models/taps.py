@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import get_ident
 
 from torch import Tensor, nn
 
@@ -19,13 +20,16 @@ class Seen:
 def watching(layers: Sequence[nn.Module], order: list[int] | None = None) -> Iterator[list[Seen]]:
     """Record the input and output of each layer while the block runs; in `order`, who ran when.
 
-    The hooks live only inside the block: nothing stays on the network that a copy of it, a saved
-    file or another thread could trip over.
+    The hooks live only inside the block, so that nothing stays on the network for a copy of it or a
+    saved file to trip over; what other threads send through meanwhile is not recorded.
     """
     seen = [Seen() for _ in layers]
+    owner = get_ident()
 
     def note(i: int, inputs: tuple[object, ...], output: object) -> None:
-        if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
+        if get_ident() != owner or not inputs:
+            return
+        if isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
             seen[i].inputs.append(inputs[0])
             seen[i].outputs.append(output.clone())  # a ReLU may overwrite it in place
             if order is not None:
@@ -40,8 +44,11 @@ def watching(layers: Sequence[nn.Module], order: list[int] | None = None) -> Ite
 
 @contextmanager
 def changing(layer: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace what a layer returns while the block runs."""
-    handle = layer.register_forward_hook(lambda _, __, output: change(output))
+    """Replace what a layer returns to this thread while the block runs."""
+    owner = get_ident()
+    handle = layer.register_forward_hook(
+        lambda _, __, output: change(output) if get_ident() == owner else None
+    )
     try:
         yield
     finally:

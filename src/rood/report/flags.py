@@ -32,6 +32,13 @@ FLAGS = {
         "Use the detector in its unsaturated form or give it a surrogate to attack, and add an "
         "attack that needs no gradient (random_search).",
     ),
+    "untrue_gradient": Flag(
+        "The gradient is not the score's",
+        "the gradient does not tell how the score moves",
+        "On this share of the examined images, a small move along the gradient does not change the "
+        "score as the gradient promises: it is that of another function, or masked.",
+        "Attack a surrogate, or without gradients; look for rounding, noise or a cut graph.",
+    ),
     "tied_scores": Flag(
         "Tied scores",
         "many scores are equal",

@@ -14,7 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from rood.errors import CheckpointError
-from rood.models.checkpoint import read_tensors, sha256_of, write_atomically, write_tensors
+from rood.files import write_whole
+from rood.models.checkpoint import read_tensors, sha256_of, write_tensors
 
 FORMAT = 1
 
@@ -35,7 +36,7 @@ def save(folder: Path, state: State, run: Mapping[str, Any]) -> None:
         write_tensors(state.tensors, file)
         card = {"format": FORMAT, "file": file.name, "sha256": sha256_of(file)}
         card |= {"epochs": state.epochs, "run": dict(run)}
-        write_atomically(folder / "state.json", json.dumps(card, indent=1).encode())
+        write_whole(folder / "state.json", json.dumps(card, indent=1).encode())
         for old in folder.glob("epoch-*.safetensors"):
             if old != file:
                 os.unlink(old)
