@@ -36,6 +36,7 @@ def audit(
     eps: Annotated[
         str | None, typer.Option(help="Budgets with commas: 1/255,linf:8/255,l2:0.5; or none.")
     ] = None,
+    attack: Annotated[str | None, typer.Option(help="pgd, apgd or random_search.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the attack.")] = None,
     restarts: Annotated[int | None, typer.Option(help="Restarts of the attack.")] = None,
     out: Annotated[
@@ -70,6 +71,7 @@ def audit(
         "train": train,
         "detectors": _listed("--detectors", detectors),
         "threats": () if eps == "none" else _listed("--eps", eps),
+        "attack": attack,
         "device": device,
         "seed": seed,
         "batch_size": batch_size,

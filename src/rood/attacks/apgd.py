@@ -1,0 +1,98 @@
+"""Projected gradient ascent that chooses its own step size."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rood.attacks.base import AnyGoal, Attack, Best, value_and_gradient
+from rood.errors import InputError
+from rood.seeds import Noise
+from rood.shapes import Images
+from rood.threat import Threat
+
+MOMENTUM = 0.75  # weight of the new step against the last
+ENOUGH = 0.75  # share of steps that must raise the goal, or the step is halved
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGD(Attack):
+    r"""x_{t+1} = P(x_t + a (P(x_t + s_t ascent(grad)) - x_t) + (1 - a) (x_t - x_{t-1})), a = 0.75.
+
+    Each image starts with s = 2 eps and halves its step, going back to its best point, when at a
+    checkpoint too few steps have raised the goal or neither step nor best value has changed. Croce
+    & Hein, *Reliable evaluation of adversarial robustness with an ensemble of diverse
+    parameter-free attacks*, ICML 2020, arXiv:2003.01690. The goal here is any number an image,
+    not a classification loss.
+    """
+
+    steps: int = 100
+    restarts: int = 1
+    random_start: bool = True  # False: the first restart begins at x itself
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise InputError(
+                f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
+            )
+
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+        best = Best(x)
+        for restart in range(self.restarts):
+            start = x
+            if self.random_start or restart:
+                start = threat.project(x + threat.sample(noise), x)
+            found, value = self._run(goal, start, x, threat)
+            best.offer(found, value)
+        return best.x
+
+    def _run(
+        self, goal: AnyGoal, start: Images, x: Images, threat: Threat
+    ) -> tuple[Images, Tensor]:
+        value, gradient = value_and_gradient(goal, start)
+        best = Best(x)
+        best.offer(start, value)
+        best_gradient = gradient
+        x_t = x_last = start
+        step = torch.full_like(value, 2 * threat.eps)
+        rises, since, halved = torch.zeros_like(value), 0, torch.ones_like(value, dtype=torch.bool)
+        at_last_check = best.value
+        checks = checkpoints(self.steps)
+        for t in range(self.steps):
+            ahead = threat.project(x_t + _wide(step) * threat.ascent(gradient), x)
+            a = 1.0 if t == 0 else MOMENTUM
+            x_new = threat.project(x_t + a * (ahead - x_t) + (1 - a) * (x_t - x_last), x)
+            x_last, x_t, before = x_t, x_new, value
+            if t == self.steps - 1:
+                with torch.no_grad():
+                    best.offer(x_t, goal(x_t))
+                break
+            value, gradient = value_and_gradient(goal, x_t)
+            rises, since = rises + (value > before), since + 1
+            best_gradient = torch.where(_wide(value > best.value), gradient, best_gradient)
+            best.offer(x_t, value)
+            if t + 1 in checks:
+                stuck = ~halved & (best.value <= at_last_check)
+                halve = (rises < ENOUGH * since) | stuck
+                step = torch.where(halve, step / 2, step)
+                back = _wide(halve)
+                x_t, x_last = (torch.where(back, best.x, v) for v in (x_t, x_last))
+                value = torch.where(halve, best.value, value)
+                gradient = torch.where(back, best_gradient, gradient)
+                halved, at_last_check = halve, best.value
+                rises, since = torch.zeros_like(rises), 0
+        return best.x, best.value
+
+
+def checkpoints(steps: int) -> set[int]:
+    """The steps after which the step size is reviewed: ever closer together."""
+    found, p, gap = set(), 0.0, 0.22
+    while p + gap < 1:
+        p += gap
+        found.add(max(1, round(p * steps)))
+        gap = max(gap - 0.03, 0.06)
+    return found
+
+
+def _wide(v: Tensor) -> Tensor:
+    return v.view(-1, 1, 1, 1)
