@@ -39,7 +39,7 @@ WHY = {
     "layered_mahalanobis": "the mean over all stages; OpenOOD's MDSEns weighs one layer",
     "odin": "validation chose T = 1 here; OpenOOD's three nets spread by 1.9",
     "mahalanobis": "OpenOOD's three nets spread by 2.4",
-    "dice": "not explained; the formula agrees with a plain reference written from the paper",
+    "dice": "not explained: the formula ranks as pytorch-ood's does (parity.md) and as a plain reference",
 }
 
 
