@@ -85,7 +85,9 @@ class Registry(Generic[T]):
     def by_class_name(self, name: str) -> type[T]:
         """The class called `name`; its file is guessed first, so that one import is enough."""
         flat = name.lower()
-        for file in sorted(self.files, key=lambda f: f.replace("_", "") != flat):
+        likely_first = sorted(self.files, key=lambda f: f.replace("_", "") != flat)
+        # a name that no class can have must not import the whole folder to be refused
+        for file in likely_first if name[:1].isupper() else ():
             if (cls := self.cls(file)).__name__ == name:
                 return cls
         raise AttributeError(f"module {self.package!r} has no attribute {name!r}")

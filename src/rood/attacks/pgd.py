@@ -31,6 +31,8 @@ class PGD(Attack):
             raise InputError(
                 f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
             )
+        if self.keep == "last" and self.restarts > 1:
+            raise InputError(f'expected one restart to keep the "last" of, got {self.restarts}')
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         step = 2.5 * threat.eps / self.steps if self.step is None else self.step
@@ -43,7 +45,7 @@ class PGD(Attack):
                 value, gradient = value_and_gradient(goal, x_t)
                 best.offer(x_t, value)
                 x_t = threat.project(x_t + step * threat.ascent(gradient), x)
-            if self.keep == "last" and self.restarts == 1:
+            if self.keep == "last":
                 return x_t
             with torch.no_grad():
                 best.offer(x_t, goal(x_t))

@@ -74,6 +74,8 @@ class Model(nn.Module):
 
     def layers(self, names: Sequence[str]) -> list[nn.Module]:
         """The layers of the network called so."""
+        if not names:
+            return []
         known = dict(self.net.named_modules())
         for name in names:
             if name not in known:
