@@ -99,6 +99,8 @@ held out for that, as in OpenOOD. ODIN, KNN, GEN, ReAct, ASH-B and SCALE are tun
 those 1,000 and 1,000 Tiny-ImageNet *training* images; PRO has its authors' values. Tested on the other 9,000.
 `ensemble` is the mean of MSP and energy, `deep_ensemble` this one network twice (so it equals `entropy`),
 `low_resolution` shows MSP the images at 12x12: they are here to be attacked, not as good detectors.
+Gram, RankFeat and layered Mahalanobis were measured before small changes to how they choose held-out images and
+layers; their rows are to be measured again.
 
 ## Clean AUROC, per cent
 

@@ -13,6 +13,8 @@ from rood.attacks import PGD, RandomSearch
 from rood.detectors import MSP, DeepEnsemble, Energy, Ensemble
 from rood.detectors.base import OutputDetector
 from rood.errors import DataError, InputError, ResultsError
+from rood.evaluation.manifest import full_precision
+from rood.evaluation.settings import AuditSettings, prepare
 from rood.evaluation.tables import _attack_findings
 from rood.goals import misclassify
 from rood.models.wrap import wrap
@@ -154,3 +156,18 @@ def test_threads_do_not_see_each_other_s_features(world):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_evaluation_computes_in_full_float32_and_puts_things_back():
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [b.allow_tf32 for b in backends]
+    with full_precision():
+        assert [b.allow_tf32 for b in backends] == [False, False]
+        assert torch.backends.cudnn.deterministic
+    assert [b.allow_tf32 for b in backends] == before
+
+
+def test_training_images_are_not_tested_on():
+    settings = AuditSettings(train="digits:inside", detectors=("msp",), threats=())
+    with pytest.raises(DataError, match="--train and the test images to share no image"):
+        prepare(settings)
