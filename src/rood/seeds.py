@@ -49,7 +49,13 @@ class Noise:
         """One number in [0, 1) for each image."""
         return self.uniform()[:, :1, :1, :1]
 
-    def select(self, index: Tensor) -> "Noise":
+    def branch(self, number: int) -> "Noise":
+        """Other streams for the same images, untouched by what is drawn from these."""
+        part = self.select(slice(None))
+        part._keys, part._draws = _mix(self._keys ^ _mix(torch.tensor(number + 1) * _ODD)), 0
+        return part
+
+    def select(self, index: Tensor | slice) -> "Noise":
         """The same streams for some of the images."""
         part = object.__new__(Noise)
         part.__dict__ = self.__dict__ | {"_keys": self._keys[index]}

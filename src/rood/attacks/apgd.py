@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rood.attacks.base import AnyGoal, Attack, Best, value_and_gradient
+from rood.attacks.base import AnyGoal, Attack, Best, starting_points, value_and_gradient
 from rood.errors import InputError
 from rood.seeds import Noise
 from rood.shapes import Images
@@ -28,6 +28,7 @@ class APGD(Attack):
 
     steps: int = 100
     restarts: int = 1
+    first_step: float = 2.0  # in units of eps
     random_start: bool = True  # False: the first restart begins at x itself
 
     def __post_init__(self) -> None:
@@ -38,10 +39,7 @@ class APGD(Attack):
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         best = Best(x)
-        for restart in range(self.restarts):
-            start = x
-            if self.random_start or restart:
-                start = threat.project(x + threat.sample(noise), x)
+        for start in starting_points(goal, x, threat, noise, self.restarts, self.random_start):
             found, value = self._run(goal, start, x, threat)
             best.offer(found, value)
         return best.x
@@ -54,7 +52,7 @@ class APGD(Attack):
         best.offer(start, value)
         best_gradient = gradient
         x_t = x_last = start
-        step = torch.full_like(value, 2 * threat.eps)
+        step = torch.full_like(value, self.first_step * threat.eps)
         rises, since, halved = torch.zeros_like(value), 0, torch.ones_like(value, dtype=torch.bool)
         at_last_check = best.value
         checks = checkpoints(self.steps)

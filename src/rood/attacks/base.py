@@ -5,13 +5,14 @@ knows nothing of detectors, labels or norms: *what* to raise is a goal (`rood.go
 may go is a `Threat`, and *how* to climb is the attack.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
@@ -21,15 +22,30 @@ from rood.threat import Threat
 
 @dataclass(frozen=True)
 class Goal:
-    """A number to raise for each image, and what is known about raising it."""
+    """A number to raise for each image, and what is known about raising it.
+
+    All but `function` is advice to attacks that take it; a goal without it is attacked as it is.
+    """
 
     function: Callable[[Images], Scores]
     variants: tuple["Goal", ...] = ()  # other goals whose optima are worth trying
-    starts: tuple[Images, ...] = ()  # candidate images to try
+    starts: tuple[Images, ...] = ()  # images to begin at, one for each image attacked
     stochastic: bool = False  # two calls may differ: attack the expectation
+    enough: float = math.inf  # beyond it nothing is gained: such an image is done
+    aim: Callable[[Images], tuple["Goal", ...]] | None = None  # variants made for these very images
+    rows: Callable[[Tensor], "Goal"] | None = None  # for some of the images; None: serves any
 
     def __call__(self, x: Images) -> Scores:
         return self.function(x)
+
+    def take(self, index: Tensor) -> "Goal":
+        """The same goal for the images at `index` alone."""
+        part = self if self.rows is None else self.rows(index)
+        return replace(
+            part,
+            variants=tuple(v.take(index) for v in self.variants),
+            starts=tuple(s[index] for s in self.starts),
+        )
 
 
 AnyGoal = Goal | Callable[[Images], Scores]  # a plain function is a goal too
@@ -69,6 +85,20 @@ class Attack(ABC):
     @abstractmethod
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         """Search for a higher goal, starting from x. Override this one method."""
+
+
+def starting_points(
+    goal: AnyGoal, x: Images, threat: Threat, noise: Noise, restarts: int, random_start: bool
+) -> Iterator[Images]:
+    """Where each restart begins: at the goal's own starts first, then at x or a random point."""
+    given = goal.starts if isinstance(goal, Goal) else ()
+    for restart in range(restarts):
+        if restart < len(given):
+            yield threat.project(given[restart], x)
+        elif random_start or restart:
+            yield threat.project(x + threat.sample(noise), x)
+        else:
+            yield x
 
 
 class Best:

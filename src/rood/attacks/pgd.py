@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from rood.attacks.base import AnyGoal, Attack, Best, value_and_gradient
+from rood.attacks.base import AnyGoal, Attack, Best, starting_points, value_and_gradient
 from rood.errors import InputError
 from rood.seeds import Noise
 from rood.shapes import Images
@@ -37,10 +37,8 @@ class PGD(Attack):
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         step = 2.5 * threat.eps / self.steps if self.step is None else self.step
         best = Best(x)
-        for restart in range(self.restarts):
-            x_t = x
-            if self.random_start or restart:
-                x_t = threat.project(x + threat.sample(noise), x)
+        for start in starting_points(goal, x, threat, noise, self.restarts, self.random_start):
+            x_t = start
             for _ in range(self.steps):
                 value, gradient = value_and_gradient(goal, x_t)
                 best.offer(x_t, value)
