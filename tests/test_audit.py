@@ -15,11 +15,14 @@ from rood.evaluation.tables import SIDES
 from rood.goals import look_in, look_out
 from rood.seeds import generator
 from rood.testing.world import blobs
-from rood.threat import Linf
+from rood.threat import L2, Linf
 
 FIXED = ("fpr95_in_fixed", "fpr95_out_fixed", "detection_error_fixed")
 ATTACKS = ("zero_gradient", "untrue_gradient", "left_the_threat_model", "random_search_wins")
-FLAGS = (*ATTACKS, "tied_scores")
+SCORES = ("two_calls_differ", "batch_matters", "lost_by_rounding")
+OTHERS = ("transfer_beats_direct", "base_only", "far_from_zero")
+FLAGS = (*ATTACKS, *SCORES, *OTHERS, "tied_scores")
+LARGEST = (Linf(0.07), L2(0.6))  # of each norm, where the attack is examined further
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,7 @@ def test_every_combination_has_exactly_one_row(case, results):
     found = {f"flag_{f}" for f in (*FLAGS, "rises_with_eps", "one_side_only")}
     for (d, s), threat, side in itertools.product(pairs, THREATS, SIDES):
         more = {"flag_too_good"} if side == "both" else set()
+        more |= {"flag_more_steps_gain"} if threat in LARGEST else set()
         wanted |= {(d, s, f"pgd {threat}", side, m) for m in measured | found | more}
     wanted |= {(d, "inside", "clean", "none", "threshold") for d in case.detectors}
     wanted.add(("", "inside", "clean", "none", "accuracy"))

@@ -14,8 +14,8 @@ import rood
 from rood.attacks import PGD
 from rood.detectors import MSP, Mahalanobis
 from rood.errors import InputError, NotFittedError
+from rood.evaluation.examination import CONTROLS, FEW, QUERIES, WITHOUT_LIMIT
 from rood.evaluation.meter import metered
-from rood.evaluation.unit import CONTROLS, QUERIES
 from rood.threat import Linf
 
 
@@ -54,10 +54,13 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
     one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
-    climb, compare, judged, control = 2 * (3 + 1), 2, 1 + 2, CONTROLS * (QUERIES + 2 + 1 + 2)
+    climb, compare, judged = 2 * (3 + 1), 2, 1 + 1 + 2
+    control = CONTROLS * (QUERIES + 2 + 1 + 2 + 3)
+    more, far = 10, WITHOUT_LIMIT.steps
+    further = FEW * ((more + 1) + (far + 1) + 2 * (2 + 2 + 1) + 1)
     sets = 3  # inside and two outside ones, N images each
-    assert cost["forwards"] == sets * (N * (climb + compare + judged) + control)
-    assert cost["backwards"] == sets * N * (2 * 3 + 1)
+    assert cost["forwards"] == sets * (N * (climb + compare + judged) + control + further)
+    assert cost["backwards"] == sets * (N * (2 * 3 + 1) + FEW * (more + far))
 
 
 def test_the_meter_counts_images_forwards_and_backwards_and_lets_go(case):

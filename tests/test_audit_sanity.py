@@ -77,7 +77,8 @@ def attacked(case, out, detector, **changes):
 
 
 def test_honest_work_raises_nothing(case, tmp_path):
-    results = attacked(case, tmp_path, MSP(case.model), threats=[Linf(0.05), Linf(0.07)])
+    budgets = {"threats": [Linf(0.05), Linf(0.07)], "attack": PGD(steps=20)}
+    results = attacked(case, tmp_path, MSP(case.model), **budgets)
     assert set(verdicts(results).values()) == {"pass"}
     assert {r.verdict for r in results.find(metric="auroc", side="both")} == {"pass"}
 

@@ -1,1 +1,1 @@
-"""rood's detectors beside other libraries' on the same network and images; `make peers` runs it."""
+"""rood's detectors and PGD beside other libraries', on the same networks: `make peers`."""

@@ -49,10 +49,10 @@ class Noise:
         """One number in [0, 1) for each image."""
         return self.uniform()[:, :1, :1, :1]
 
-    def branch(self, number: int) -> "Noise":
-        """Other streams for the same images, untouched by what is drawn from these."""
-        part = self.select(slice(None))
-        part._keys, part._draws = _mix(self._keys ^ _mix(torch.tensor(number + 1) * _ODD)), 0
+    def branch(self, number: int, index: Tensor | slice = slice(None)) -> "Noise":
+        """Other streams for some of the images, untouched by what is drawn from these."""
+        part = self.select(index)
+        part._keys, part._draws = _mix(part._keys ^ _mix(torch.tensor(number + 1) * _ODD)), 0
         return part
 
     def select(self, index: Tensor | slice) -> "Noise":

@@ -39,7 +39,7 @@ class Goal:
         return self.function(x)
 
     def take(self, index: Tensor) -> "Goal":
-        """The same goal for the images at `index` alone."""
+        """The goal of the images at `index` alone."""
         part = self if self.rows is None else self.rows(index)
         return replace(
             part,
@@ -47,8 +47,32 @@ class Goal:
             starts=tuple(s[index] for s in self.starts),
         )
 
+    def begin(self, *starts: Images) -> "Goal":
+        """The same goal, climbed from these images first."""
+        return replace(self, starts=starts)
+
 
 AnyGoal = Goal | Callable[[Images], Scores]  # a plain function is a goal too
+
+
+def as_goal(goal: AnyGoal) -> Goal:
+    """A goal; a plain function becomes one."""
+    return goal if isinstance(goal, Goal) else Goal(goal)
+
+
+def in_expectation(goal: Goal, draws: int) -> Goal:
+    """The mean of several calls of a goal that differs from call to call."""
+
+    def mean(goal: Goal) -> Callable[[Images], Scores]:
+        return lambda x: torch.stack([goal(x) for _ in range(draws)]).mean(dim=0)
+
+    rows = goal.rows
+    return replace(
+        goal,
+        function=mean(goal),
+        variants=tuple(in_expectation(v, draws) for v in goal.variants),
+        rows=None if rows is None else lambda index: in_expectation(rows(index), draws),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

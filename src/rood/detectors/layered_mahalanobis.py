@@ -1,7 +1,7 @@
 """Mahalanobis confidences of several layers, weighed alike or by a regression."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,9 @@ from rood.streaming import Moments
 
 L = TypeVar("L", bound="LayeredMahalanobis")
 
+# the stem behind its ReLU in our ResNet-18, which the first block's shortcut passes on
+OPENOOD_LAYERS = ("blocks.0.shortcut",)
+
 
 class LayeredMahalanobis(Detector):
     r"""s(x) = sum_l w_l M_l(x_l) + b, M_l = max_k -(phi_l - mu_lk)' Sigma_l^-1 (phi_l - mu_lk) / 2.
@@ -26,7 +29,8 @@ class LayeredMahalanobis(Detector):
     phi_l is the spatial mean of layer l's map; x_l = x + eta sign(grad M_l(x)) a step of its own
     for each layer. Lee et al., *A Simple Unified Framework for Detecting Out-of-Distribution
     Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888. After fit() the weights are
-    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit).
+    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit). `openood` is
+    what OpenOOD v1.5 computes as MDSEns.
     """
 
     gradient = "almost_everywhere"
@@ -36,14 +40,29 @@ class LayeredMahalanobis(Detector):
     bias_: Float[Tensor, ""]
 
     def __init__(
-        self, model: Model, *, layers: tuple[str, ...] | None = None, eta: float = 0.0
+        self,
+        model: Model,
+        *,
+        layers: tuple[str, ...] | None = None,  # None: the last of every stage of the network
+        eta: float = 0.0,
+        eta_unit: Literal["pixel", "std"] = "pixel",  # std: of the normalised input
     ) -> None:
         super().__init__(model)
         if not eta >= 0:
-            raise InputError(f"expected eta >= 0 in pixel units, got {eta}")
-        self.layers = layers  # None: the last layer of every stage of the network
+            raise InputError(f"expected eta >= 0, got {eta}")
+        if eta_unit not in ("pixel", "std"):
+            raise InputError(f"expected eta_unit 'pixel' or 'std', got {eta_unit!r}")
+        self.layers = layers
         self.eta = eta
+        self.eta_unit = eta_unit
         self.confidences = _Confidences(model, layers=layers)
+
+    @classmethod
+    def openood(
+        cls, model: Model, *, layers: tuple[str, ...] = OPENOOD_LAYERS
+    ) -> "LayeredMahalanobis":
+        """OpenOOD v1.5's MDSEns: of all layers the stem alone, 0.0014 / 0.5 in normalised units."""
+        return cls(model, layers=layers, eta=0.0028, eta_unit="std")
 
     def fit_images(self, batches: Batches) -> None:
         n = self.confidences.maps  # more than layers where one runs several times
@@ -59,10 +78,11 @@ class LayeredMahalanobis(Detector):
         if self.eta == 0:
             return self.confidences.of(self.model(x, self.confidences.taps))
         columns = []
+        step = self.eta * self.model.std if self.eta_unit == "std" else self.eta
         for i in range(len(self.weights_)):
             one = lambda v, i=i: self.confidences.of(self.model(v, self.confidences.taps))[:, i]
             _, gradient = score_and_gradient(one, x)
-            columns.append(one(at(x.detach() + self.eta * gradient.sign(), x)))
+            columns.append(one(at(x.detach() + step * gradient.sign(), x)))
         return torch.stack(columns, dim=1)
 
     def weigh(

@@ -87,7 +87,7 @@ class Folder:
         if differ:
             shown = ", ".join(differ[:6]) + (", ..." if len(differ) > 6 else "")
             raise ResultsError(
-                f"{self.path} holds an audit with other settings ({shown} differ): "
+                f"{self.path} holds results of other settings ({shown} differ): "
                 "choose another folder or use the same settings"
             )
 

@@ -83,6 +83,8 @@ class Plan:
     def attack_units(self, model: str, detector: str) -> Iterator[tuple[str, AttackUnit]]:
         """The attacks on one detector, each with the name of its image set."""
         roles = {"inside": {"inside", "both"}, "outside": {"outside", "both"}}
+        largest = {t.norm: t for t in self.ordered_threats()}  # of each norm, the last
+        opposite = {"inside": self.outside[min(self.outside)], "outside": self.inside}
         for threat in self.ordered_threats():
             for name, images in {"inside": self.inside, **self.outside}.items():
                 role = "inside" if name == "inside" else "outside"
@@ -98,6 +100,7 @@ class Plan:
                             purpose=(model, detector, name, str(threat)),
                             seed=self.seed,
                             batch_size=self.batch_size,
+                            other_side=opposite[role] if threat == largest[threat.norm] else None,
                         ),
                     )
 

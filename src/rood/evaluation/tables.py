@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rood import metrics
 from rood.evaluation import sanity
@@ -11,6 +12,8 @@ from rood.evaluation.results import Row, Side
 from rood.evaluation.sanity import Finding
 from rood.evaluation.unit import Arrays
 from rood.threat import Threat
+
+Values = NDArray[np.float64]
 
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
 
@@ -45,12 +48,12 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
     path: dict[tuple[Side, str], list[float]] = {}  # AUROC as eps grows, clean first
     for threat in e.threats:
         for side in e.sides:
-            now_in = inside if side == "outside" else e.attacked[e.inside, threat]
-            now_out = outside if side == "inside" else e.attacked[template.dataset, threat]
+            now_in = inside if side == "outside" else _attacked(e, e.inside, threat)
+            now_out = outside if side == "inside" else _attacked(e, template.dataset, threat)
             aurocs = path.setdefault((side, threat.norm), [clean])
             aurocs.append(metrics.auroc(inside=now_in["scores"], outside=now_out["scores"]))
             found = [
-                *_attack_findings([now_in, now_out]),
+                *_attack_findings((now_in, now_out)),
                 sanity.tied_scores(inside["scores"], outside["scores"]),
                 sanity.rises_with_eps(aurocs),
                 sanity.one_side_only(e.sides),
@@ -69,24 +72,52 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
             yield from _flag_rows(row, found)
 
 
-def _attack_findings(sets: Sequence[Arrays]) -> Iterator[Finding]:
-    """What the attacked sets say of the attack, each on its own: a masked side must not hide."""
-    attacked = [a for a in sets if "control" in a]
-    for found in zip(*map(_set_findings, attacked), strict=True):
-        yield max(found, key=lambda f: f.value)
-
-
-def _set_findings(a: Arrays) -> list[Finding]:
-    control, before, after = (
-        a[k].astype(np.float64) for k in ("control", "control_before", "control_after")
-    )
-    sign = a["sign"][0]  # the wanted way counts up
-    return [
-        sanity.zero_gradient(a["zero_gradient"]),
-        sanity.untrue_gradient(a["honesty"]),
-        sanity.random_search_wins(sign * (control - before), sign * (after - before)),
-        sanity.left_the_threat_model(a["left"]),
+def _attacked(e: Evidence, dataset: str, threat: Threat) -> Arrays:
+    """What is known of one attacked set; what has no budget was measured at one for all of them."""
+    unlimited = [
+        {k: v for k, v in arrays.items() if k in ("far", "far_start")}
+        for (name, other), arrays in e.attacked.items()
+        if (name, other.norm) == (dataset, threat.norm) and "far" in arrays
     ]
+    return e.attacked[dataset, threat] | (unlimited[-1] if unlimited else {})
+
+
+def _attack_findings(sides: Sequence[Arrays]) -> list[Finding]:
+    """What the attacked sets say of the attack, each on its own: a masked side must not hide."""
+    worst: dict[str, Finding] = {}
+    for a, other in zip(sides, reversed(sides), strict=True):
+        for f in _set_findings(a, other) if "control" in a else ():
+            worst[f.name] = max(worst.get(f.name, f), f, key=lambda f: f.value)
+    return list(worst.values())
+
+
+def _set_findings(a: Arrays, other: Arrays) -> Iterator[Finding]:
+    """A check without its arrays, of a folder that an older rood wrote, is left out."""
+    sign = float(a["sign"][0])  # the wanted way counts up
+    enough = float(a["enough"][0]) if "enough" in a else np.inf
+
+    def values(name: str) -> Values:
+        """An image that is done stopped there: what lies beyond is no merit and no fault."""
+        return np.minimum(sign * a[name].astype(np.float64), enough)
+
+    before = values("control_before")
+    yield sanity.zero_gradient(a["zero_gradient"])
+    yield sanity.untrue_gradient(a["honesty"])
+    yield sanity.random_search_wins(values("control") - before, values("control_after") - before)
+    yield sanity.left_the_threat_model(a["left"])
+    if "again" in a:
+        yield sanity.two_calls_differ(a["apart"], a["again"], a["before"])
+        yield sanity.batch_matters(a["apart"], a["again"], a["control_before"], a["before"])
+        gained = [values(name) - values("before") for name in ("direct", "scores")]
+        yield sanity.transfer_beats_direct(*gained)
+        yield sanity.base_only(*gained)
+        clean = sign * other.get("before", other["scores"]).astype(np.float64)
+        yield sanity.lost_by_rounding(values("control_after"), values("rounded"), clean)
+    if "more" in a:
+        now = sign * other["scores"].astype(np.float64)
+        yield sanity.more_steps_gain(values("few_after"), values("more"), now)
+    if "far" in a:
+        yield sanity.far_from_zero(sign * a["far"], sign * a["far_start"])
 
 
 def _metric_rows(row: Row, inside: Arrays, outside: Arrays, threshold: float) -> Iterator[Row]:

@@ -3,32 +3,31 @@
 Each reads only its arguments and returns arrays, so that it can run anywhere and again.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rood.attacks.base import Attack, Goal, value_and_gradient
-from rood.attacks.random_search import RandomSearch
+from rood.attacks.base import Attack, Best, Goal
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
+from rood.evaluation.examination import CONTROLS, FEW, Examination
 from rood.goals import look_in, look_out
 from rood.models.model import Model
 from rood.seeds import generator
-from rood.shapes import Images
-from rood.threat import L2, Threat
+from rood.shapes import Images, Scores
+from rood.threat import Threat
 
 Role = Literal["inside", "outside"]
 Arrays = dict[str, NDArray[Any]]
 
-CONTROLS = 32  # images, evenly spaced, on which the attack itself is examined
-NUDGE = 1e-4  # of a pixel: the step over which the slope is measured
-QUERIES = 50  # of blind search, an image
 EXAMPLES = 6  # attacked images kept to be looked at
 
 
@@ -56,6 +55,14 @@ def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, in
     return right / labelled, labelled
 
 
+class Chosen(NamedTuple):
+    """On which images of a batch the attack itself is examined."""
+
+    controls: Tensor  # their places
+    few: Tensor  # the places of those that are examined further
+    starts: Tensor  # for each of the few, an image of the other side
+
+
 @dataclass(frozen=True)
 class AttackUnit:
     """One detector, one image set, one threat: every image moved to where the attacker wants it."""
@@ -68,6 +75,9 @@ class AttackUnit:
     purpose: tuple[str, ...]  # what the random starts depend on, besides the image itself
     seed: int
     batch_size: int
+    enough: float = math.inf  # in the goal's direction: an image beyond it is done
+    # of the other side; given once for a set and a norm, where the attack is examined further
+    other_side: ImageSet | None = None
 
     @property
     def direction(self) -> str:
@@ -77,70 +87,66 @@ class AttackUnit:
     def run(self) -> Iterator[tuple[Arrays, Arrays]]:
         """Batch by batch: what is known of every image, and a few images to look at."""
         goal = look_out(self.detector) if self.role == "inside" else look_in(self.detector)
+        goal = replace(goal, enough=self.enough)
         controls = torch.tensor(spaced(len(self.images), CONTROLS))
+        few = controls[spaced(len(controls), FEW)]
+        starts = self._starts(len(few))
         done = 0
         for x, _ in self.images.batches(self.batch_size):
-            here = controls[(controls >= done) & (controls < done + len(x))] - done
-            yield self._batch(goal, x.to(self.detector.model.mean), here, EXAMPLES - done)
+            here, there = ((c >= done) & (c < done + len(x)) for c in (controls, few))
+            chosen = Chosen(controls[here] - done, few[there] - done, starts[there])
+            yield self._batch(goal, x.to(self.detector.model.mean), chosen, EXAMPLES - done)
             done += len(x)
 
-    def _batch(
-        self, goal: Goal, x: Images, controls: Tensor, examples: int
-    ) -> tuple[Arrays, Arrays]:
-        found = self._strongest(goal, x)
+    def _starts(self, n: int) -> Images:
+        """Images of the other side, for the few that are examined further."""
+        if self.other_side is None:
+            return torch.empty(n, *self.images.shape)
+        places = torch.tensor(spaced(len(self.other_side), n))
+        return self.other_side.take(places[torch.arange(n) % len(places)]).pixels()
+
+    def _batch(self, goal: Goal, x: Images, chosen: Chosen, examples: int) -> tuple[Arrays, Arrays]:
+        found, direct = self._strongest(goal, x)
+        sign = 1 if self.role == "inside" else -1
         with torch.no_grad():
             # the attack's own word is not taken: what it returned is measured again
             after, before = self.detector.score(found), self.detector.score(x)
             left = ~self.threat.contains(found, x)
-        some = controls.to(x.device)
+        draws = partial(generator, self.seed, *self.purpose)
+        examination = Examination(self.detector, goal, self.attack, self.threat, draws)
+        some, few, starts = (v.to(x.device) for v in chosen)
         facts = {
             "scores": after,
             "before": before,
+            "direct": sign * direct,
             "left": left.byte(),
-            "sign": torch.full_like(after, 1 if self.role == "inside" else -1).char(),
-            "control": self._blind(goal, x[some]),
+            "sign": torch.full_like(after, sign).char(),
+            "enough": torch.full_like(after, self.enough),
             "control_before": before[some],
             "control_after": after[some],
-            **self._gradient(goal, x, some),
+            **examination.gradient(x, some),
+            **examination.usual(x[some], found[some]),
         }
-        few = slice(0, max(0, examples))
-        looks = {"original": x[few], "attacked": found[few], "before": before[few]}
-        return _numpy(facts), _numpy(looks | {"after": after[few]})
+        if self.other_side is not None:
+            facts |= {"few_after": after[few]}
+            facts |= examination.further(x[few], found[few], starts.to(x))
+        look = slice(0, max(0, examples))
+        looks = {"original": x[look], "attacked": found[look], "before": before[look]}
+        return _numpy(facts), _numpy(looks | {"after": after[look]})
 
-    def _strongest(self, goal: Goal, x: Images) -> Images:
-        """The best for the goal of what the attack finds for it and for each of its variants."""
-        # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
-        found = self.attack(goal, x, self.threat, generator(self.seed, *self.purpose))
-        for i, variant in enumerate(goal.variants if self.attack.uses_gradient else ()):
-            g = generator(self.seed, *self.purpose, "variant", i)
-            other = self.attack(variant, x, self.threat, g)
+    def _strongest(self, goal: Goal, x: Images) -> tuple[Images, Scores]:
+        """The best of what is found for the goal and its variants; what the goal alone led to."""
+        best, reached = Best(x), []
+        variants = goal.variants if self.attack.uses_gradient else ()
+        for i, wanted in enumerate((goal, *variants)):
+            # fresh ones for a batch: each image's noise depends on its pixels, not on its batch
+            variant = ("variant", i - 1) if i else ()
+            g = generator(self.seed, *self.purpose, *variant)
+            found = self.attack(wanted, x, self.threat, g)
             with torch.no_grad():
-                better = goal(other) > goal(found)
-            found = torch.where(better.view(-1, 1, 1, 1), other, found)
-        return found
-
-    def _gradient(self, goal: Goal, x: Images, some: Tensor) -> dict[str, Tensor]:
-        """Where the gradient is dead, and how true it is: slope measured over slope promised."""
-        if not self.attack.uses_gradient:
-            return {"zero_gradient": torch.zeros(len(x)).byte(), "honesty": torch.ones(len(some))}
-        _, gradient = value_and_gradient(goal, x)
-        dead = (gradient.flatten(1) == 0).all(dim=1)
-        at, along = x[some], L2(1.0).ascent(gradient[some])
-        promised = (gradient[some] * along).flatten(1).sum(dim=1)
-        h = NUDGE * x[0].numel() ** 0.5
-        with torch.no_grad():
-            measured = (goal(at + h * along) - goal(at - h * along)) / (2 * h)
-        true = torch.where(dead[some], torch.ones_like(promised), measured / promised)
-        return {"zero_gradient": dead.byte(), "honesty": true}
-
-    def _blind(self, goal: Goal, x: Images) -> Tensor:
-        """Scores that blind search reaches."""
-        if len(x) == 0:
-            return x.new_empty(0)
-        g = generator(self.seed, *self.purpose, "control")
-        found = RandomSearch(queries=QUERIES)(goal, x, self.threat, g)
-        with torch.no_grad():
-            return self.detector.score(found)
+                reached.append(goal(found))
+            best.offer(found, reached[-1])
+        return best.x, reached[0]
 
 
 def join(parts: list[Arrays]) -> Arrays:

@@ -1,0 +1,189 @@
+"""The worst of several attacks for each image: an AutoAttack for OOD scores."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from rood.attacks._uncut import uncut
+from rood.attacks.apgd import APGD
+from rood.attacks.base import (
+    AnyGoal,
+    Attack,
+    Best,
+    Goal,
+    as_goal,
+    in_expectation,
+    value_and_gradient,
+)
+from rood.attacks.monotone_pgd import MonotonePGD
+from rood.attacks.square import Square
+from rood.errors import CapabilityError, InputError
+from rood.seeds import Noise
+from rood.shapes import Images, Scores
+from rood.threat import Threat
+
+Tier = Literal["quick", "standard", "full"]
+DRAWS = 8  # of a goal that differs from call to call, averaged
+
+
+class Stage(NamedTuple):
+    """One attack, and what it climbs."""
+
+    name: str
+    attack: Attack
+    # own: the goal itself; best: the goal itself, from the best point so far; aside: each other
+    # goal known to lead there, followed by `attack` on the goal itself
+    climbs: Literal["own", "best", "aside"]
+    aside: Attack | None = None
+
+
+def _stages(tier: Tier) -> tuple[Stage, ...]:
+    from_x = {"random_start": False}
+    if tier == "quick":
+        return (
+            Stage("direct", APGD(steps=20, **from_x), "own"),
+            Stage("aside", APGD(steps=5, first_step=0.5), "aside", APGD(steps=10, **from_x)),
+            Stage("polish", APGD(steps=10, first_step=0.5), "best"),
+        )
+    if tier == "standard":
+        return (
+            Stage("probe", APGD(steps=10, **from_x), "own"),
+            Stage("direct", APGD(steps=100, **from_x), "own"),
+            Stage("random", APGD(steps=100), "own"),
+            Stage("aside", APGD(steps=20, first_step=0.5), "aside", APGD(steps=20, **from_x)),
+            Stage("monotone", MonotonePGD(steps=40, restarts=2), "own"),
+            Stage("blind", Square(queries=100), "best"),
+            Stage("polish", APGD(steps=100, first_step=0.5), "best"),
+        )
+    return (
+        Stage("probe", APGD(steps=10, **from_x), "own"),
+        Stage("direct", APGD(steps=500, restarts=5, **from_x), "own"),
+        Stage("monotone", MonotonePGD(steps=200, restarts=3), "own"),
+        Stage("aside", APGD(steps=100, first_step=0.5), "aside", APGD(steps=100, **from_x)),
+        Stage("blind", Square(queries=5000), "best"),
+        Stage("polish", APGD(steps=200, first_step=0.5), "best"),
+    )
+
+
+class Found(NamedTuple):
+    """What a search found, and the best value each of its stages reached for each image."""
+
+    x: Images
+    value: Scores
+    by_stage: dict[str, Scores]  # -inf where an image was done before
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstOf(Attack):
+    r"""argmax of the goal over what every stage of a tier finds, image by image.
+
+    Stages: APGD on the goal from x and from a random point; APGD on the goals known to lead there
+    (surrogates, the gradient let through where it is cut, class by class, towards in-distribution
+    exemplars), each followed by the goal itself; MonotonePGD; Square, which needs no gradient; and
+    APGD from the best point of all. Nothing is tuned to a detector. An image whose value has passed
+    the goal's `enough` leaves the batch. In the spirit of Croce & Hein, *Reliable evaluation of
+    adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020,
+    arXiv:2003.01690; `full` contains the attack of Bitterwolf et al., arXiv:2007.08473, five
+    APGD-500 and three MonotonePGD-200.
+    """
+
+    tier: Tier = "standard"
+
+    def __post_init__(self) -> None:
+        if self.tier not in ("quick", "standard", "full"):
+            raise InputError(f"expected tier quick, standard or full, got {self.tier!r}")
+
+    @classmethod
+    def example(cls) -> "WorstOf":
+        """The quick tier, for the contract checks."""
+        return cls(tier="quick")
+
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+        return self.search(goal, x, threat, noise).x
+
+    def search(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Found:
+        """As `climb`, with what each stage came to."""
+        goal = as_goal(goal)
+        if goal.stochastic:
+            goal = in_expectation(goal, DRAWS)
+        best = Best(x)
+        with torch.no_grad():
+            best.offer(x, goal(x))
+        by_stage = {}
+        for i, stage in enumerate(_stages(self.tier)):
+            left = (best.value <= goal.enough).nonzero().squeeze(1)
+            value = by_stage[stage.name] = torch.full_like(best.value, -torch.inf)
+            if len(left) == 0:
+                continue
+            whole = len(left) == len(x)
+            here = goal if whole else goal.take(left)
+            part = Best(x[left])
+            for found in _run(stage, here, x[left], best.x[left], threat, noise.branch(i, left)):
+                with torch.no_grad():
+                    part.offer(found, here(found))
+            value[left] = part.value
+            everywhere = best.x.clone()
+            everywhere[left] = part.x
+            best.offer(everywhere, value)
+        return Found(best.x, best.value, by_stage)
+
+
+def _run(
+    stage: Stage, goal: Goal, x: Images, best: Images, threat: Threat, noise: Noise
+) -> Iterator[Images]:
+    """What one stage finds, a candidate for each image at a time."""
+    if stage.climbs == "own":
+        yield from _climbed(stage.attack, goal, x, threat, noise)
+    elif stage.climbs == "best":
+        yield from _climbed(stage.attack, goal.begin(best), x, threat, noise)
+    else:
+        assert stage.aside is not None
+        for i, other, served in _others(goal, x):
+            for aside in _climbed(stage.aside, other, x, threat, noise.branch(i)):
+                yield _where(served, aside, x)
+                for found in _climbed(stage.attack, goal.begin(aside), x, threat, noise.branch(i)):
+                    yield _where(served, found, x)
+
+
+def _others(goal: Goal, x: Images) -> Iterator[tuple[int, Goal, Tensor]]:
+    """The goals known to lead to this one, with a number each, and the images they may serve."""
+    everywhere = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    cut = _cut(goal, x)
+    if cut.any():
+        yield 0, uncut(goal), cut
+    aimed = () if goal.aim is None else goal.aim(x)
+    for i, other in enumerate((*goal.variants, *aimed), start=1):
+        yield i, other, everywhere
+
+
+def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
+    """Where the gradient is another one when it is let through; nowhere if it cannot be."""
+    try:
+        _, through = value_and_gradient(uncut(goal), x)
+    except CapabilityError:
+        return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    try:
+        _, own = value_and_gradient(goal, x)
+    except CapabilityError:
+        own = torch.zeros_like(through)
+    off, size = ((v.flatten(1)).norm(dim=1) for v in (through - own, through))
+    return off > 1e-3 * size
+
+
+def _where(served: Bool[Tensor, " b"], found: Images, x: Images) -> Images:
+    # what an image gets may not depend on whether others of its batch were served
+    return torch.where(served.view(-1, 1, 1, 1), found, x)
+
+
+def _climbed(
+    attack: Attack, goal: Goal, x: Images, threat: Threat, noise: Noise
+) -> Iterator[Images]:
+    """Where the attack ends; nothing where it needs a gradient that the goal does not have."""
+    try:
+        yield threat.project(attack.climb(goal, x, threat, noise), x)
+    except CapabilityError:
+        return
