@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs import attack_strength
 from docs import detectors as tables
 from rood import attacks, catalogue, detectors
 from rood.registry import Registry
@@ -90,6 +91,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     )
     yield ROOT / "README.md", readme()
     yield ROOT / "docs" / "detectors.md", tables.page()
+    yield ROOT / "docs" / "attack-strength.md", attack_strength.page()
 
 
 def main(check: bool) -> int:

@@ -54,10 +54,10 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
     one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
-    climb, compare, judged = 2 * (3 + 1), 2, 1 + 1 + 2
+    climb, compare, judged = 2 * (3 + 1), 1, 1 + 1 + 2
     control = CONTROLS * (QUERIES + 2 + 1 + 2 + 3)
     more, far = 10, WITHOUT_LIMIT.steps
-    further = FEW * ((more + 1) + (far + 1) + 2 * (2 + 2 + 1) + 1)
+    further = FEW * ((more + 1) + (far + 1) + 2 * (1 + 2 + 1) + 1)
     sets = 3  # inside and two outside ones, N images each
     assert cost["forwards"] == sets * (N * (climb + compare + judged) + control + further)
     assert cost["backwards"] == sets * (N * (2 * 3 + 1) + FEW * (more + far))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from masked import MASKS, digits, masks, noise_of
 
-from rood import zoo
+from rood import audit, zoo
 from rood.attacks import PGD, WorstOf
-from rood.attacks._uncut import in_company
+from rood.data import load
 from rood.errors import CapabilityError
 from rood.goals import look_in, look_out
 from rood.metrics import auroc
@@ -18,14 +18,12 @@ from rood.threat import Linf
 # a probability of 1 ties with every other: at 0.1 one digit in five cannot leave that plateau,
 # whatever the attack, and ties count half
 EPS = dict.fromkeys(MASKS, 0.1) | {"saturated": 0.15}
-COMPANY = 3  # images among which a score that depends on its batch is asked for
 
 
 @cache
 def planted(n):
     fit, inside, outside = digits(n)
-    company = next(iter(fit))[0][:COMPANY]
-    return masks(zoo.load("digits-ce"), fit), inside, outside, company
+    return masks(zoo.load("digits-ce"), fit), inside, outside
 
 
 @cache
@@ -40,14 +38,11 @@ def masked(name, attack, n):
 
 def attacked(name, which, attack, eps, n):
     """AUROC with both sides attacked, one by one, and scored in one batch."""
-    defences, inside, outside, company = planted(n)
+    defences, inside, outside = planted(n)
     detector = defences[name][which]
     moved = []
     for wanted, x in ((look_out, inside), (look_in, outside)):
-        goal = wanted(detector)
-        if name == "batch_normalised":
-            goal = in_company(goal, company)
-        moved.append(attack(goal, x, Linf(eps), generator(0)))
+        moved.append(attack(wanted(detector), x, Linf(eps), generator(0)))
     with torch.no_grad():
         s = detector.score(torch.cat(moved))
     return auroc(inside=s[:n], outside=s[n:])
@@ -76,3 +71,47 @@ def test_a_mask_does_not_deceive_the_suite(name):
 def test_a_mask_does_not_deceive_the_standard_suite(name):
     attack, n = WorstOf(), 64
     assert masked(name, attack, n) == pytest.approx(unmasked(attack, EPS[name], n), abs=0.05)
+
+
+FLAG = {
+    "saturated": "zero_gradient",
+    "sign_cut": "zero_gradient",
+    "quantised": "zero_gradient",
+    "noise_layer": "two_calls_differ",
+    "thermometer": "zero_gradient",
+    "boxed": "zero_gradient",
+    "batch_normalised": "batch_matters",
+}
+
+
+def flags(detector, out, attack):
+    """The verdict of every check, of an audit with both sides attacked."""
+    _, inside, outside = planted(24)
+    with noise_of(0):
+        results = audit(
+            detector.model,
+            {"it": detector},
+            inside=inside,
+            calibrate=load("digits:inside", limit=40),
+            outside={"near": outside},
+            threats=[Linf(0.1)],
+            sides=["both"],
+            attack=attack,
+            out=out,
+        )
+    found = [r for r in results.rows if r.metric.startswith("flag_")]
+    return {r.metric.removeprefix("flag_"): r.verdict for r in found}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_is_flagged(name, tmp_path):
+    detector, _ = planted(24)[0][name]
+    # plain ascent stops where there is no gradient at all
+    attack = WorstOf(tier="quick") if name == "thermometer" else PGD(steps=3)
+    assert flags(detector, tmp_path / "audit", attack)[FLAG[name]] == "fail"
+
+
+def test_an_honest_score_has_none_of_these_flags(tmp_path):
+    _, honest = planted(24)[0]["saturated"]
+    found = flags(honest, tmp_path / "audit", PGD(steps=5))
+    assert {found[flag] for flag in FLAG.values()} == {"pass"}

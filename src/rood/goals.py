@@ -1,8 +1,11 @@
 """What an attacker wants, as a number to raise for each image: where attacks and detectors meet."""
 
 from dataclasses import replace
+from functools import cache
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from rood.attacks.base import Goal
 from rood.detectors.base import Detector, ScoreFunction
@@ -20,7 +23,7 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
     It may also aim at one class after the other, or at the features of in-distribution exemplars.
     """
     model = detector.model
-    codes = None if exemplars is None else _most_confident(detector, exemplars)
+    codes = cache(lambda: None if exemplars is None else _most_confident(detector, exemplars))
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
@@ -28,9 +31,9 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
         ranked = out.logits.topk(min(CLASSES, model.classes), dim=1).indices
         goals = [_negative(misclassify(model, y)) for y in ranked.unbind(dim=1)]
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
-        if codes is not None:
-            near = torch.cdist(out.features, codes).topk(min(NEAREST, len(codes)), largest=False)
-            goals += [match_features(model, codes[i]) for i in near.indices.unbind(dim=1)]
+        if (known := codes()) is not None:
+            near = torch.cdist(out.features, known).topk(min(NEAREST, len(known)), largest=False)
+            goals += [match_features(model, known[i]) for i in near.indices.unbind(dim=1)]
         return tuple(goals)
 
     return replace(_moved(detector, -1), aim=aim)
@@ -140,7 +143,7 @@ def _below(detector: Detector, threshold: float, spread: float) -> Goal:
 
 
 @torch.no_grad()
-def _most_confident(detector: Detector, exemplars: Images) -> Features:
+def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n d"]:
     """The features of the exemplar with the lowest score in each class that is predicted."""
     out, score = detector.model(exemplars), detector.score_images(exemplars)
     y = out.logits.argmax(dim=1)

@@ -2,8 +2,12 @@
 from rood.attacks.apgd import APGD as APGD
 from rood.attacks.base import Attack as Attack
 from rood.attacks.base import Goal as Goal
+from rood.attacks.feature_match import FeatureMatch as FeatureMatch
+from rood.attacks.monotone_pgd import MonotonePGD as MonotonePGD
 from rood.attacks.pgd import PGD as PGD
 from rood.attacks.random_search import RandomSearch as RandomSearch
+from rood.attacks.square import Square as Square
+from rood.attacks.worst_of import WorstOf as WorstOf
 from rood.registry import Registry
 
 registry: Registry[Attack]

@@ -37,12 +37,12 @@ class APGD(Attack):
                 f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
             )
 
-    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Best:
         best = Best(x)
         for start in starting_points(goal, x, threat, noise, self.restarts, self.random_start):
             found, value = self._run(goal, start, x, threat)
             best.offer(found, value)
-        return best.x
+        return best
 
     def _run(
         self, goal: AnyGoal, start: Images, x: Images, threat: Threat

@@ -98,17 +98,29 @@ class Attack(ABC):
             return x
         with torch.inference_mode(False), torch.enable_grad():
             x = x.clone() if x.is_inference() else x
-            noise = Noise(x, generator)
-            found = threat.project(self.climb(goal, x, threat, noise).detach(), x)
+            goal = self.prepared(goal, x)
+            climbed = self.climb(goal, x, threat, Noise(x, generator))
+        known = climbed if isinstance(climbed, Best) and not as_goal(goal).stochastic else None
+        found = climbed.x if isinstance(climbed, Best) else climbed.detach()
+        if not threat.contains(found, x).all():
+            found, known = threat.project(found, x), None
         if not self.compare:
             return found
-        with torch.no_grad():
-            better = goal(found) > goal(x)
-        return torch.where(better.view(-1, 1, 1, 1), found, x)
+        with torch.no_grad():  # what the goal said before is not asked for again
+            value = goal(found) if known is None else known.value
+            start = goal(x) if known is None or known.at_start is None else known.at_start
+        return torch.where((value > start).view(-1, 1, 1, 1), found, x)
+
+    def prepared(self, goal: AnyGoal, x: Images) -> AnyGoal:
+        """The goal as it is climbed, and as its start and its end are compared."""
+        return goal
 
     @abstractmethod
-    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
-        """Search for a higher goal, starting from x. Override this one method."""
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> "Images | Best":
+        """Search for a higher goal, starting from x. Override this one method.
+
+        Returns images; or the `Best` that saw the goal of each, which saves two forward passes.
+        """
 
 
 def starting_points(
@@ -129,11 +141,15 @@ class Best:
     """The best image seen so far, for each image of the batch."""
 
     def __init__(self, x: Images) -> None:
+        self._start = x
         self.x = x
         self.value = torch.full((len(x),), -torch.inf, dtype=x.dtype, device=x.device)
+        self.at_start: Scores | None = None  # known once x itself was offered
 
     def offer(self, x: Images, value: Scores) -> None:
         """Keep x where its value is higher; NaN never is."""
+        if x is self._start:
+            self.at_start = value
         better = value > self.value
         self.x = torch.where(better.view(-1, 1, 1, 1), x, self.x)
         self.value = torch.where(better, value, self.value)

@@ -47,7 +47,7 @@ class PGD(Attack):
         """The same in whole levels: at eps = 1/255 it starts at x, beyond 3/255 it hardly gets."""
         return cls(steps=10, step=1 / 255, keep="last", truncate=True)
 
-    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images | Best:
         step = 2.5 * threat.eps / self.steps if self.step is None else self.step
         threat = _in_whole_levels(threat) if self.truncate else threat
         best = Best(x)
@@ -65,7 +65,7 @@ class PGD(Attack):
                 return x_t
             with torch.no_grad():
                 best.offer(x_t, goal(x_t))
-        return best.x
+        return best
 
 
 class _WholeLevels(Linf):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from rood.attacks._uncut import uncut
+from rood.attacks._uncut import in_company, uncut
 from rood.attacks.apgd import APGD
 from rood.attacks.base import (
     AnyGoal,
@@ -28,6 +28,7 @@ from rood.threat import Threat
 
 Tier = Literal["quick", "standard", "full"]
 DRAWS = 8  # of a goal that differs from call to call, averaged
+COMPANY = 3  # images around each one, where a score depends on its batch
 
 
 class Stage(NamedTuple):
@@ -69,12 +70,12 @@ def _stages(tier: Tier) -> tuple[Stage, ...]:
     )
 
 
-class Found(NamedTuple):
-    """What a search found, and the best value each of its stages reached for each image."""
+class Reached(NamedTuple):
+    """Where a search is after one of its stages."""
 
-    x: Images
-    value: Scores
-    by_stage: dict[str, Scores]  # -inf where an image was done before
+    stage: Stage
+    value: Scores  # the best of this stage; -inf where an image was done before
+    best: Best  # of all stages so far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +88,9 @@ class WorstOf(Attack):
     APGD from the best point of all. Nothing is tuned to a detector. An image whose value has passed
     the goal's `enough` leaves the batch. In the spirit of Croce & Hein, *Reliable evaluation of
     adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020,
-    arXiv:2003.01690; `full` contains the attack of Bitterwolf et al., arXiv:2007.08473, five
-    APGD-500 and three MonotonePGD-200.
+    arXiv:2003.01690; `full` contains five APGD-500 and three MonotonePGD-200, the attack of Meinke
+    et al., *Provably Robust Detection of Out-of-distribution Data (almost) for free*, NeurIPS 2022,
+    arXiv:2106.04260.
     """
 
     tier: Tier = "standard"
@@ -102,34 +104,34 @@ class WorstOf(Attack):
         """The quick tier, for the contract checks."""
         return cls(tier="quick")
 
-    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
-        return self.search(goal, x, threat, noise).x
-
-    def search(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Found:
-        """As `climb`, with what each stage came to."""
+    def prepared(self, goal: AnyGoal, x: Images) -> Goal:
+        """In expectation where two calls differ, in fixed company where the batch matters."""
         goal = as_goal(goal)
         if goal.stochastic:
-            goal = in_expectation(goal, DRAWS)
+            return in_expectation(goal, DRAWS)
+        return in_company(goal, x[:COMPANY]) if _depends_on_its_batch(goal, x) else goal
+
+    def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Best:
+        *_, last = self.stages(as_goal(goal), x, threat, noise)
+        return last.best
+
+    def stages(self, goal: Goal, x: Images, threat: Threat, noise: Noise) -> Iterator[Reached]:
+        """What each stage came to, one after the other; the goal is a prepared one."""
         best = Best(x)
         with torch.no_grad():
             best.offer(x, goal(x))
-        by_stage = {}
         for i, stage in enumerate(_stages(self.tier)):
             left = (best.value <= goal.enough).nonzero().squeeze(1)
-            value = by_stage[stage.name] = torch.full_like(best.value, -torch.inf)
-            if len(left) == 0:
-                continue
-            whole = len(left) == len(x)
-            here = goal if whole else goal.take(left)
-            part = Best(x[left])
-            for found in _run(stage, here, x[left], best.x[left], threat, noise.branch(i, left)):
-                with torch.no_grad():
-                    part.offer(found, here(found))
-            value[left] = part.value
-            everywhere = best.x.clone()
-            everywhere[left] = part.x
-            best.offer(everywhere, value)
-        return Found(best.x, best.value, by_stage)
+            value = torch.full_like(best.value, -torch.inf)
+            if len(left):
+                here = goal if len(left) == len(x) else goal.take(left)
+                part, streams = Best(x[left]), noise.branch(i, left)
+                for found in _run(stage, here, x[left], best.x[left], threat, streams):
+                    with torch.no_grad():
+                        part.offer(found, here(found))
+                value = value.index_copy(0, left, part.value)
+                best.offer(best.x.index_copy(0, left, part.x), value)
+            yield Reached(stage, value, best)
 
 
 def _run(
@@ -184,6 +186,18 @@ def _climbed(
 ) -> Iterator[Images]:
     """Where the attack ends; nothing where it needs a gradient that the goal does not have."""
     try:
-        yield threat.project(attack.climb(goal, x, threat, noise), x)
+        found = attack.climb(goal, x, threat, noise)
     except CapabilityError:
         return
+    yield threat.project(found.x if isinstance(found, Best) else found, x)
+
+
+@torch.no_grad()
+def _depends_on_its_batch(goal: Goal, x: Images) -> bool:
+    """Whether half of the images have other values without the other half."""
+    half = torch.arange(len(x) // 2, device=x.device)
+    if len(half) < 2 or (goal.rows is None and goal.aim is None):
+        return False  # one image has no company, and a plain function may count its images
+    together, apart = goal(x)[half], goal.take(half)(x[half])
+    spread = together.std() + 1e-3 * together.abs().mean()
+    return bool((apart - together).abs().mean() > 1e-2 * spread)

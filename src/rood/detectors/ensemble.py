@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rood.detectors.base import Detector
+from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.energy import Energy
 from rood.detectors.msp import MSP
 from rood.errors import InputError
@@ -58,6 +58,12 @@ class Ensemble(Detector):
 
     def score_images(self, x: Images) -> Scores:
         return ((self._each(x) - self.offset_) / self.spread_).mean(dim=1).to(x.dtype)
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """Each member by itself, and what its own score is hard to climb by."""
+        members = [m for m in self.members if isinstance(m, Detector)]
+        own = [m.score_images for m in members]
+        return (*own, *(s for m in members for s in m.surrogates()))
 
     def cost(self) -> tuple[int, int]:
         costs = [m.cost() for m in self.members if isinstance(m, Detector)]

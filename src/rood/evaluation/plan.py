@@ -100,6 +100,7 @@ class Plan:
                             purpose=(model, detector, name, str(threat)),
                             seed=self.seed,
                             batch_size=self.batch_size,
+                            exemplars=self.calibrate,
                             other_side=opposite[role] if threat == largest[threat.norm] else None,
                         ),
                     )

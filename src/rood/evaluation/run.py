@@ -1,12 +1,13 @@
 """Carry out a plan, piece by piece, on one machine; a second run of it continues the first."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rood.analysis.dimensions import dimensions
 from rood.citations import paper
 from rood.detectors.base import Detector
 from rood.evaluation.folder import Folder
@@ -15,9 +16,10 @@ from rood.evaluation.meter import metered
 from rood.evaluation.plan import CLEAN, Plan
 from rood.evaluation.results import Row
 from rood.evaluation.tables import Evidence, detector_rows
-from rood.evaluation.unit import Arrays, AttackUnit, accuracy, join, score_clean
-from rood.metrics import wilson
-from rood.models.model import Model
+from rood.evaluation.unit import Arrays, AttackUnit, Role, accuracy, join, score_clean
+from rood.metrics import threshold_at_tpr, wilson
+
+SMALL_CODES = 256  # entries of features and logits up to which their Jacobian costs little
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Run:
     plan: Plan
     folder: Folder
     about: dict[str, Any] = field(default_factory=dict)  # more for the manifest
+    forgotten: dict[str, dict[str, Any]] = field(default_factory=dict)  # `dimensions`, by network
 
     def steps(self) -> Iterator[Step]:
         """See `run`."""
@@ -90,6 +93,7 @@ class Run:
             key = _scores_key(model, detector, name, scenario)
             if self.folder.has(key):
                 continue
+            unit = replace(unit, enough=self._enough(model, detector, unit.role))
             parts, looks = [], []
             with metered(unit.detector.model) as cost:
                 for part, look in unit.run():
@@ -101,6 +105,15 @@ class Run:
             self.folder.write(
                 key, join(parts), facts | {"cost": vars(cost)}
             )  # last: it is the mark
+
+    def _enough(self, model: str, detector: str, role: Role) -> float:
+        """Beyond every clean image of the other side and the threshold, no metric changes."""
+        threshold = threshold_at_tpr(self._scores(model, detector, "calibrate", CLEAN)["scores"])
+        if role == "inside":
+            clean = [self._scores(model, detector, n, CLEAN)["scores"] for n in self.plan.outside]
+            return max(threshold, *(float(s.max()) for s in clean))
+        inside = self._scores(model, detector, "inside", CLEAN)["scores"]
+        return -min(threshold, float(inside.min()))
 
     def _rows(self, model: str, detector: str) -> Iterator[Row]:
         plan = self.plan
@@ -175,7 +188,7 @@ class Run:
             {
                 "finished": finished,
                 "settings": plan.settings(),
-                "models": {m: _about_model(plan.model(m)) for m in plan.detectors},
+                "models": {m: self._about_model(m) for m in plan.detectors},
                 "data": {
                     name: {
                         "role": self._facts("", "", name, "")["role"],
@@ -195,6 +208,16 @@ class Run:
             | self.about,
         )
 
+    def _about_model(self, name: str) -> dict[str, Any]:
+        model = self.plan.model(name)
+        facts: dict[str, Any] = {"classes": model.classes, "fingerprint": model.fingerprint()}
+        if model.head.in_features + model.classes <= SMALL_CODES:
+            if name not in self.forgotten:
+                x = self.plan.inside.take(torch.tensor([0])).pixels().to(model.mean)
+                self.forgotten[name] = dimensions(model, x).to_dict()
+            facts["dimensions"] = self.forgotten[name]
+        return facts
+
     def _cost(self) -> dict[str, float]:
         """Sums over the attacks on disk, those of interrupted runs included."""
         total = {"forwards": 0.0, "backwards": 0.0, "seconds": 0.0}
@@ -206,10 +229,6 @@ class Run:
 def _about(d: Detector) -> dict[str, Any]:
     facts = {"gradient": d.gradient, "paper": paper(type(d)), "cost": list(d.cost())}
     return facts | {"settings": d.settings()}
-
-
-def _about_model(model: Model) -> dict[str, Any]:
-    return {"classes": model.classes, "fingerprint": model.fingerprint()}
 
 
 def _scores_key(model: str, detector: str, dataset: str, condition: str) -> tuple[str, ...]:

@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rood.attacks.base import Attack, Best, Goal
+from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
 from rood.evaluation.examination import CONTROLS, FEW, Examination
 from rood.goals import look_in, look_out
 from rood.models.model import Model
-from rood.seeds import generator
+from rood.seeds import Noise, generator
 from rood.shapes import Images, Scores
 from rood.threat import Threat
 
 Role = Literal["inside", "outside"]
 Arrays = dict[str, NDArray[Any]]
 
+EXEMPLARS = 200  # in-distribution images, of which the most confident of each class are aimed at
 EXAMPLES = 6  # attacked images kept to be looked at
 
 
@@ -76,6 +78,7 @@ class AttackUnit:
     seed: int
     batch_size: int
     enough: float = math.inf  # in the goal's direction: an image beyond it is done
+    exemplars: ImageSet | None = None  # in-distribution images whose features OOD images may match
     # of the other side; given once for a set and a norm, where the attack is examined further
     other_side: ImageSet | None = None
 
@@ -86,8 +89,7 @@ class AttackUnit:
 
     def run(self) -> Iterator[tuple[Arrays, Arrays]]:
         """Batch by batch: what is known of every image, and a few images to look at."""
-        goal = look_out(self.detector) if self.role == "inside" else look_in(self.detector)
-        goal = replace(goal, enough=self.enough)
+        goal = replace(self._goal(), enough=self.enough)
         controls = torch.tensor(spaced(len(self.images), CONTROLS))
         few = controls[spaced(len(controls), FEW)]
         starts = self._starts(len(few))
@@ -97,6 +99,13 @@ class AttackUnit:
             chosen = Chosen(controls[here] - done, few[there] - done, starts[there])
             yield self._batch(goal, x.to(self.detector.model.mean), chosen, EXAMPLES - done)
             done += len(x)
+
+    def _goal(self) -> Goal:
+        if self.role == "inside":
+            return look_out(self.detector)
+        like = self.detector.model.mean
+        known = None if self.exemplars is None else self.exemplars.thin(EXEMPLARS).pixels().to(like)
+        return look_in(self.detector, known)
 
     def _starts(self, n: int) -> Images:
         """Images of the other side, for the few that are examined further."""
@@ -136,6 +145,8 @@ class AttackUnit:
 
     def _strongest(self, goal: Goal, x: Images) -> tuple[Images, Scores]:
         """The best of what is found for the goal and its variants; what the goal alone led to."""
+        if isinstance(self.attack, WorstOf):
+            return self._worst(self.attack, goal, x)
         best, reached = Best(x), []
         variants = goal.variants if self.attack.uses_gradient else ()
         for i, wanted in enumerate((goal, *variants)):
@@ -147,6 +158,17 @@ class AttackUnit:
                 reached.append(goal(found))
             best.offer(found, reached[-1])
         return best.x, reached[0]
+
+    def _worst(self, attack: WorstOf, goal: Goal, x: Images) -> tuple[Images, Scores]:
+        """The same for an attack that tries the variants by itself."""
+        goal = attack.prepared(goal, x)
+        with torch.no_grad():
+            direct = goal(x)
+        noise = Noise(x, generator(self.seed, *self.purpose))
+        for reached in attack.stages(goal, x, self.threat, noise):
+            if reached.stage.climbs == "own":
+                direct = torch.maximum(direct, reached.value)
+        return reached.best.x, direct
 
 
 def join(parts: list[Arrays]) -> Arrays:

@@ -71,6 +71,7 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "table": tables.all_numbers(numbers),
         "split": tables.part(manifest, "split"),
         "data": tables.part(manifest, "data"),
+        "forgotten": tables.forgotten(manifest),
         "detectors": tables.part(manifest, "detectors"),
         "cost": tables.part(manifest, "cost"),
         "skipped": tables.many(manifest, "skipped"),

@@ -200,3 +200,28 @@ def many(mapping: Mapping[str, Any], name: str) -> list[Any]:
     """A list of the manifest; empty where it is missing or something else."""
     found = mapping.get(name)
     return list(found) if isinstance(found, list) else []
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A code of a network, and how much of an image it does not see."""
+
+    network: str
+    pixels: Any
+    reduced_at: Any
+    code: Any
+    size: Any
+    unseen: Any
+
+
+def forgotten(manifest: Mapping[str, Any]) -> list[Forgotten]:
+    """Line by line, where the manifest has it."""
+    lines = []
+    for network, facts in part(manifest, "models").items():
+        found = part(facts, "dimensions") if isinstance(facts, Mapping) else {}
+        for code in many(found, "codes"):
+            known = code if isinstance(code, Mapping) else {}
+            of = lambda key, known=known: known.get(key, "–")
+            sizes = (found.get("input", "–"), found.get("reduced_at") or "none")
+            lines.append(Forgotten(network, *sizes, of("name"), of("size"), of("null_space")))
+    return lines
