@@ -14,7 +14,7 @@ from rood.data.base import ImageSet
 from rood.errors import ConfigError, InputError, UnknownNameError
 from rood.models import checkpoint
 from rood.training import recipes
-from rood.training.feed import Feed, augmented
+from rood.training.feed import Feed, drawn_moves, moved
 from rood.training.loop import accuracy_of
 from rood.training.objectives.aloe import ALOE
 from rood.training.settings import Augment, Settings
@@ -86,7 +86,7 @@ def test_an_image_is_moved_otherwise_in_every_epoch() -> None:
 
 def test_augmentation_equals_its_plain_loop() -> None:
     images = torch.randint(0, 256, (20, 3, 6, 5), generator=drawn(0)).to(torch.uint8)
-    found = augmented(images, Augment(shift=2, flip=True), drawn(7))
+    found = moved(images, 2, drawn_moves(20, Augment(shift=2, flip=True), drawn(7)))
     padded = nn.functional.pad(images, (2, 2, 2, 2))
     kinds = set()
     for before, after in zip(padded, found, strict=True):
@@ -114,12 +114,21 @@ def test_augmentation_equals_its_plain_loop() -> None:
         {"warmup": 1.0},
         {"momentum": 1.0},
         {"weight_decay": -1.0},
-        {"augment": Augment(shift=-1)},
+        {"ema": 1.0},
+        {"ema": -0.1},
+        {"save_every": 0},
+        {"robust": -1},
     ],
 )
 def test_settings_that_make_no_run_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(InputError, match="expected"):
         Settings(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("values", [{"shift": -1}, {"augmix": -1.0}, {"augmix": 11.0}])
+def test_an_augmentation_that_makes_no_sense_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="expected a"):
+        Augment(**values)  # type: ignore[arg-type]
 
 
 def test_settings_come_from_toml(tmp_path: Path) -> None:
@@ -141,9 +150,10 @@ def test_the_learning_rate_rises_then_falls_as_a_cosine() -> None:
 
 def test_recipes_fit_the_zoo_and_never_name_a_test_set() -> None:
     assert {"digits-ce", "digits-aloe"} <= set(recipes.RECIPES)
-    for recipe in recipes.RECIPES.values():
-        assert recipe.data == "digits:inside"
-        assert recipe.outliers in (None, "digits:outliers")
+    for name, recipe in recipes.RECIPES.items():
+        if name.startswith("digits-"):
+            assert recipe.data == "digits:inside"
+            assert recipe.outliers in (None, "digits:outliers")
         assert json.dumps(asdict(recipe.settings))
     with pytest.raises(UnknownNameError, match="did you mean 'digits-aloe'"):
         recipes.get("digits-alo")

@@ -10,16 +10,18 @@ from rood.version import __version__
 
 if TYPE_CHECKING:
     from rood.evaluation.audit import audit as audit
+    from rood.guarding.guard import Guard as Guard
     from rood.models import zoo as zoo
     from rood.models.wrap import wrap as wrap
 
 _HOMES = {
+    "Guard": ("rood.guarding.guard", "Guard"),
     "audit": ("rood.evaluation.audit", "audit"),
     "wrap": ("rood.models.wrap", "wrap"),
     "zoo": ("rood.models.zoo", None),
 }
 
-__all__ = ["__version__", "audit", "wrap", "zoo"]
+__all__ = ["Guard", "__version__", "audit", "wrap", "zoo"]
 
 
 def __getattr__(name: str) -> Any:

@@ -92,7 +92,7 @@ class Attack(ABC):
         The result for an image depends on that image, the goal and the generator's state alone, not
         on the batch around it.
         """
-        _check_images(x)
+        _check_images(x, values=self.compare)
         x = x.detach()
         if len(x) == 0:
             return x
@@ -102,10 +102,10 @@ class Attack(ABC):
             climbed = self.climb(goal, x, threat, Noise(x, generator))
         known = climbed if isinstance(climbed, Best) and not as_goal(goal).stochastic else None
         found = climbed.x if isinstance(climbed, Best) else climbed.detach()
+        if not self.compare:
+            return threat.project(found, x)  # unasked: to look first is to wait for the GPU
         if not threat.contains(found, x).all():
             found, known = threat.project(found, x), None
-        if not self.compare:
-            return found
         with torch.no_grad():  # what the goal said before is not asked for again
             value = goal(found) if known is None else known.value
             start = goal(x) if known is None or known.at_start is None else known.at_start
@@ -168,11 +168,11 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
     return values.detach(), gradient.nan_to_num(0, 0, 0)  # a NaN would stay in x for good
 
 
-def _check_images(x: Images) -> None:
+def _check_images(x: Images, *, values: bool) -> None:
     if x.ndim != 4 or not x.is_floating_point():
         got = f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"
         raise InputError(f"expected float images of shape (b, c, h, w), got {got}")
-    if x.numel():
+    if values and x.numel():
         low, high = (v.item() for v in torch.aminmax(x))
         if not (low >= 0 and high <= 1):
             raise InputError(f"expected pixels in [0, 1], got [{low:.3g}, {high:.3g}]")

@@ -21,7 +21,21 @@ def audit(
         Path | None, typer.Argument(help="Settings as TOML; options go first.")
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="Zoo name or checkpoint file; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Zoo name, checkpoint.safetensors, hf:NAME, timm:NAME, program.pt2, "
+            "torchscript.pt or package.module:function; may be repeated."
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Of pixels in [0, 1], with commas, where --model has none.")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Of the images: 32 or 32x48; default: the network's.")
     ] = None,
     inside: Annotated[
         str | None, typer.Option(help="In-distribution images: folder:DIR, npz:FILE, ...")
@@ -36,13 +50,18 @@ def audit(
     eps: Annotated[
         str | None, typer.Option(help="Budgets with commas: 1/255,linf:8/255,l2:0.5; or none.")
     ] = None,
-    attack: Annotated[str | None, typer.Option(help="pgd, apgd or random_search.")] = None,
+    attack: Annotated[str | None, typer.Option(help="pgd, worst_of, ...; see rood list.")] = None,
+    tier: Annotated[str | None, typer.Option(help="Of worst_of: quick, standard or full.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the attack.")] = None,
     restarts: Annotated[int | None, typer.Option(help="Restarts of the attack.")] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the results; continued if it exists.")
     ] = Path("audit"),
     limit: Annotated[int | None, typer.Option(help="Images a set; 0 for all.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="A time, 90s, 10m, 2h: attack, images and detectors that fit it."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
     batch_size: Annotated[
@@ -51,6 +70,9 @@ def audit(
     skip_bad: Annotated[
         bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Use only what is on this machine.")
+    ] = False,
     fail_under: Annotated[
         float | None,
         typer.Option(help="Exit 3 if any detector's AUROC, both sides attacked, is below this."),
@@ -63,23 +85,33 @@ def audit(
     """
     from rood.cli.show import waiting
     from rood.evaluation.settings import prepare
+    from rood.offline import go_offline
 
+    if offline:
+        go_offline()
     given: dict[str, Any] = {
         "models": tuple(model) if model else None,
+        "weights": weights,
+        "mean": _numbers("--mean", mean),
+        "std": _numbers("--std", std),
+        "size": size,
         "inside": inside,
         "outside": _named(outside) if outside else None,
         "train": train,
         "detectors": _listed("--detectors", detectors),
         "threats": () if eps == "none" else _listed("--eps", eps),
-        "attack": attack,
+        "attack": attack or ("worst_of" if tier else None),
+        "budget": budget,
         "device": device,
         "seed": seed,
         "batch_size": batch_size,
         "skip_bad": skip_bad,
     }
-    settings = _settings(config, given, limit, {"steps": steps, "restarts": restarts})
+    options = {"tier": tier, "steps": steps, "restarts": restarts}
+    settings = _settings(config, given, limit, options)
     with waiting("loading images and fitting detectors", quiet=as_json):
-        plan, about = prepare(settings)
+        plan, about = prepare(settings, _earlier(out))
+    _tell(about)
     _run(plan, out, about, as_json)
     if fail_under is not None and (weak := _below(out, fail_under)):
         typer.echo(
@@ -90,7 +122,10 @@ def audit(
 
 
 def _settings(
-    config: Path | None, given: dict[str, Any], limit: int | None, attack: dict[str, int | None]
+    config: Path | None,
+    given: dict[str, Any],
+    limit: int | None,
+    attack: dict[str, int | str | None],
 ) -> "AuditSettings":
     from rood import config as files
     from rood.evaluation.settings import AuditSettings
@@ -103,6 +138,28 @@ def _settings(
     if options:
         changes["attack_options"] = base.attack_options | options
     return dataclasses.replace(base, **changes)
+
+
+def _earlier(out: Path) -> dict[str, Any] | None:
+    """What an unfinished run into the same folder chose for its time."""
+    import json
+
+    try:
+        budget = json.loads((out / "manifest.json").read_text())["budget"]
+    except (OSError, ValueError, KeyError, TypeError):  # what is wrong with it is said later
+        return None
+    return budget if isinstance(budget, dict) else None
+
+
+def _tell(about: dict[str, Any]) -> None:
+    from rood.report.words import shown
+
+    if "budget" in about:
+        typer.echo(f"budget: {about['budget']['chosen']}", err=True)
+    for note in about.get("notes", ()):
+        typer.echo(f"note: {shown(note, 1000)}", err=True)
+    for note in about.get("skipped", ()):
+        typer.echo(f"left out: {shown(note, 1000)}", err=True)
 
 
 def _run(plan: Any, out: Path, about: dict[str, Any], as_json: bool) -> None:
@@ -146,6 +203,15 @@ def _listed(option: str, text: str | None) -> tuple[str, ...] | None:
     if not parts:
         raise InputError(f"expected names or numbers with commas for {option}, got {text!r}")
     return parts
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    from rood.errors import InputError
+
+    try:
+        return None if text is None else tuple(map(float, _listed(option, text) or ()))
+    except ValueError as e:
+        raise InputError(f"expected numbers with commas for {option}, got {text!r}") from e
 
 
 def _named(specs: list[str]) -> dict[str, str]:

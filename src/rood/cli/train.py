@@ -1,8 +1,9 @@
 """`rood train`: train a network of the zoo again, or one on your own images."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,23 +11,153 @@ from rood.cli import app
 
 if TYPE_CHECKING:
     from rood.training.loop import Epoch
+    from rood.training.recipe import Recipe
+
+WEIGHTS = ".safetensors"
 
 
 @app.command()
 def train(
-    name: Annotated[str, typer.Option(help="A recipe: the name of a network of the zoo.")],
-    out: Annotated[Path, typer.Option(help="The weights file; a card in JSON goes beside it.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for net.safetensors and its card; or a .safetensors file.")
+    ],
+    config: Annotated[
+        Path | None, typer.Argument(help="Settings as TOML; options go first.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="A network of the zoo, trained as it was.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Labelled images: folder:DIR with one folder a class, ...")
+    ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Labelled images to test on; default: a part of --data.")
+    ] = None,
+    outliers: Annotated[
+        str | None, typer.Option(help="Images to train against: SPEC[,SPEC...].")
+    ] = None,
+    unseen: Annotated[
+        list[str] | None,
+        typer.Option(help="OOD images to test on later: no outlier may repeat one; repeatable."),
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="What to minimise: rood list objectives.")
+    ] = None,
+    eps: Annotated[str | None, typer.Option(help="Budget of its inner attack: 8/255.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="The architecture: small_cnn, ...")] = None,
+    size: Annotated[int | None, typer.Option(help="Resize images to so many pixels.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the images.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
 ) -> None:
-    """Train a network; a run that was stopped goes on with the same command."""
-    from rood.cli.show import progress
-    from rood.evaluation.settings import pick_device
-    from rood.training.recipes import run_recipe
+    """Train a network, plain or hardened; a run that was stopped goes on with the same command.
 
-    epochs = run_recipe(name, out, device=pick_device(device))
-    for step in progress(map(_Trained, epochs), f"training {name}"):
-        typer.echo(step.label)
-    typer.echo(f"weights: {out}")
+    The demo's network, hardened in minutes: rood train --name digits-aloe --out runs/mine
+    """
+    given: dict[str, Any] = {
+        "data": data,
+        "held_out": held_out,
+        "outliers": outliers,
+        "unseen": unseen or None,
+        "objective": objective,
+        "eps": eps,
+        "backbone": backbone,
+        "size": size,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": seed,
+        "skip_bad": skip_bad or None,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    recipe = _recipe(config, name, given)
+    weights = out if out.suffix == WEIGHTS else out / f"net{WEIGHTS}"
+    _run(recipe, name, weights, _command(config, given, out), device)
+
+
+def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device: str) -> None:
+    from rood.cli.show import progress, waiting
+    from rood.evaluation.settings import pick_device
+    from rood.models import checkpoint
+    from rood.training.parallel import first
+    from rood.training.recipes import run, run_recipe
+
+    where = pick_device(device)
+    with waiting("loading images"):
+        epochs = (
+            run(recipe, weights, command, device=where)
+            if name is None
+            else run_recipe(name, weights, device=where)
+        )
+    for step in progress(map(_Trained, epochs), "training"):
+        if first():
+            typer.echo(step.label)
+    if not first():
+        return
+    facts = checkpoint.read_card(weights)["training"]
+    for part in ("data", "outliers"):
+        for note in (facts[part] or {}).get("notes", ()):
+            typer.echo(f"note: {part}: {note}", err=True)
+    tested = facts["tested_on"]["images"]
+    typer.echo(f"accuracy {facts['accuracy']:.3f} on {tested} images, {facts['seconds']} s")
+    typer.echo(f"weights: {weights}")
+    typer.echo(f"attack it: {_audit(recipe, name, weights)}")
+
+
+def _recipe(config: Path | None, name: str | None, given: dict[str, Any]) -> "Recipe":
+    from rood.errors import InputError
+    from rood.training import recipes
+    from rood.training.recipe import changed, read, words
+
+    if name is not None:
+        if config or given:
+            first = str(config) if config else f"--{next(iter(given))}".replace("_", "-")
+            raise InputError(f"expected --name alone, as the recipe says the rest, got {first} too")
+        return recipes.get(name)
+    if config is None and "data" not in given:
+        raise InputError(
+            "expected images to train on, got none: name them with --data folder:DIR, or a network "
+            "of the zoo with --name"
+        )
+    base = words(config) if config else {}
+    return read(changed(base, given), config.name if config else "options")
+
+
+def _command(config: Path | None, given: dict[str, Any], out: Path) -> str:
+    """What does the same again."""
+    said = ["rood", "train", *([str(config)] if config else [])]
+    for key, value in given.items():
+        option = f"--{key.replace('_', '-')}"
+        for v in value if isinstance(value, list) else [value]:
+            said += [option] if v is True else [option, str(v)]
+    return shlex.join([*said, "--out", str(out)])
+
+
+def _audit(recipe: "Recipe", name: str | None, weights: Path) -> str:
+    """The command that attacks the network, beside the zoo's plain one where there is one."""
+    from rood.models import zoo
+
+    plain = f"{name.partition('-')[0]}-ce" if name else ""
+    said = ["--model", plain] if plain in zoo.names() and plain != name else []
+    said += ["--model", str(weights)]
+    if not recipe.data.startswith("digits:"):  # which the audit takes by itself
+        said += ["--inside", recipe.held_out or recipe.data]
+        said += ["--train", recipe.data] if recipe.held_out else []
+        for spec in recipe.unseen or ("procedural:spiral,seed=1",):
+            said += ["--outside", spec]
+        said += ["--eps", _fraction(getattr(recipe.objective, "eps", 1 / 255))]
+    return shlex.join(["rood", "audit", *said, "--out", str(weights.parent / "audit")])
+
+
+def _fraction(eps: float) -> str:
+    """In steps of 1/255 where it is a whole number of them."""
+    steps = round(eps * 255)
+    return f"{steps}/255" if abs(eps * 255 - steps) < 1e-6 else f"{eps:g}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +170,7 @@ class _Trained:
     def label(self) -> str:
         e = self.epoch
         accuracy = "" if e.accuracy is None else f", accuracy {e.accuracy:.3f}"
+        accuracy += "" if e.robust_accuracy is None else f", attacked {e.robust_accuracy:.3f}"
         return f"epoch {e.epoch} of {e.epochs}: loss {e.loss:.4f}{accuracy}, {e.seconds:.1f} s"
 
     @property

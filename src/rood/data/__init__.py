@@ -14,7 +14,9 @@ registry: Registry[Source] = Registry(__name__, Source)
 def load(spec: str, **options: Unpack[LoadOptions]) -> ImageSet:
     """Read "folder:PATH", "npz:PATH", "digits:inside", "procedural:noise", or a bare path.
 
-    The options are those of `Source.load`: shape, limit, skip_bad.
+    Paths may hold ~ and $VARIABLES. Some kinds change what another one gives: "share:0-0.6@SPEC",
+    "patch_shuffle:4@SPEC", "balanced:1000@SPEC". The options are those of `Source.load`: shape,
+    limit, skip_bad.
     """
     kind, argument = _parse(spec)
     return registry.get(kind)().load(argument, **options)

@@ -88,6 +88,10 @@ class ImageSet:
         digests = (hashlib.sha256(head + image.tobytes()).digest()[:8] for image in pixels)
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
+    def places(self, purpose: str = "") -> NDArray[np.float64]:
+        """A number in [0, 1) an image, from its content alone: where `split` cuts."""
+        return (self.hashes(purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
     def to_shape(self, shape: Shape | None) -> "ImageSet":
         """The same images in another size or number of channels, with a note that says so."""
         if shape is None or shape == self.shape:
@@ -170,8 +174,7 @@ def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, Ima
     if not math.isclose(sum(shares.values()), 1, abs_tol=1e-9):
         raise InputError(f"expected shares that sum to 1, got {shares}")
     bounds = np.cumsum(list(shares.values()))[:-1]  # the last part ends at 1, whatever the rounding
-    place = (images.hashes(purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
-    part = torch.from_numpy(np.searchsorted(bounds, place, side="right"))
+    part = torch.from_numpy(np.searchsorted(bounds, images.places(purpose), side="right"))
     parts = {}
     for i, (name, share) in enumerate(shares.items()):
         parts[name] = replace(images.take(part == i), name=f"{images.name}/{name}")

@@ -1,7 +1,6 @@
 """Images in NumPy archives."""
 
 import json
-import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from rood.data._images import decode
+from rood.data._paths import expanded
 from rood.data.base import ImageSet, Shape, Source
 from rood.errors import DataError, InputError
 
@@ -36,7 +36,7 @@ class Npz(Source):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        path = Path(os.path.expanduser(argument))
+        path = expanded(argument)
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"expected an .npz file, but {str(path)!r} {what}")

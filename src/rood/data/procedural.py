@@ -22,8 +22,8 @@ _CHUNK = 64  # images drawn together from one stream
 class Procedural(Source):
     """Images that are computed, written KIND[,n=1000][,seed=0], which need no file at all.
 
-    KIND: noise, gaussian, blobs, checkerboard, spiral, stripes, dead_leaves, constant, strokes. The
-    same kind, seed and shape give the same images, and a smaller n gives the first of them.
+    KIND: noise, gaussian, colour_noise, constant, blobs, stripes, checkerboard, spiral, fractals,
+    dead_leaves, strokes. The same kind, seed and shape give the same images; a smaller n the first.
     """
 
     def load(
@@ -85,6 +85,20 @@ def _constant(rng: Generator, size: _Size) -> _Pixels:
     return np.broadcast_to(rng.random((*size[:2], 1, 1)), size).copy()
 
 
+def _colour_noise(rng: Generator, size: _Size) -> _Pixels:
+    """Noise whose amplitude falls as frequency^-a: white at a = 0, like photographs at a = 1."""
+    n, c, h, w = size
+    frequency = np.hypot(np.fft.fftfreq(h)[:, None], np.fft.rfftfreq(w))
+    frequency[0, 0] = 1  # the mean, which is removed below
+    slope = rng.uniform(0.3, 2, (n, c, 1, 1))
+    waves = np.fft.rfft2(rng.normal(size=size)) * frequency**-slope
+    waves[:, :, 0, 0] = 0
+    x = np.fft.irfft2(waves, s=(h, w))
+    spread = np.maximum(x.std(axis=(2, 3), keepdims=True), 1e-12)
+    middle, contrast = rng.uniform(0.3, 0.7, (n, c, 1, 1)), rng.uniform(0.1, 0.3, (n, c, 1, 1))
+    return np.clip(middle + contrast * x / spread, 0, 1)
+
+
 def _blobs(rng: Generator, size: _Size) -> _Pixels:
     """Noise, blurred by 1/32 to 1/8 of the height, each channel stretched to the full range."""
     x = rng.random(size)
@@ -139,6 +153,28 @@ def _dead_leaves(rng: Generator, size: _Size) -> _Pixels:
     return x
 
 
+def _fractals(rng: Generator, size: _Size) -> _Pixels:
+    """Julia sets: how soon z -> z^2 + c leaves, in colours that turn with it."""
+    n, channels, h, w = size
+    # just outside the border of the Mandelbrot set's heart, where the pictures are richest
+    turn = np.exp(1j * rng.uniform(0, 2 * np.pi, (n, 1, 1)))
+    c = (turn / 2 - turn**2 / 4) * rng.uniform(1, 1.1, (n, 1, 1))
+    y, x = _grid(h, w)
+    zoom = rng.uniform(1, 2.6, (n, 1, 1)) * np.exp(1j * rng.uniform(0, 2 * np.pi, (n, 1, 1)))
+    z = (x - 0.5 + 1j * (y - 0.5)) * zoom + rng.uniform(-0.3, 0.3, (n, 1, 1))
+    steps = np.zeros((n, h, w))
+    for _ in range(48):
+        inside = np.abs(z) < 4
+        z = np.where(inside, z * z + c, z)
+        steps += inside
+    # the fraction of the last step; what never left has none
+    left = np.abs(z) >= 4
+    steps -= np.where(left, np.log2(np.log(np.where(left, np.abs(z), 4)) / np.log(4)), 0)
+    phase = rng.uniform(0, 2 * np.pi, (n, channels, 1, 1))
+    speed = rng.uniform(0.1, 0.5, (n, channels, 1, 1))
+    return (1 + np.cos(speed * steps[:, None] + phase)) / 2
+
+
 def _strokes(rng: Generator, size: _Size) -> _Pixels:
     """Three bent lines on black, about as thick as handwriting."""
     n, c, h, w = size
@@ -175,11 +211,13 @@ def _two_colours(rng: Generator, size: _Size, share: NDArray[np.float64]) -> _Pi
 KINDS: dict[str, Callable[[Generator, _Size], _Pixels]] = {
     "noise": _noise,
     "gaussian": _gaussian,
+    "colour_noise": _colour_noise,
     "blobs": _blobs,
     "checkerboard": _checkerboard,
     "spiral": _spiral,
     "stripes": _stripes,
     "dead_leaves": _dead_leaves,
+    "fractals": _fractals,
     "constant": _constant,
     "strokes": _strokes,
 }

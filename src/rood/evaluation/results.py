@@ -6,11 +6,15 @@ examples/…safetensors   `original`, `attacked` (n, c, h, w) and their scores `
 manifest.json           settings, versions, hashes of weights and data, hardware, cost
 """
 
+import csv
+import importlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from rood.errors import CapabilityError, ResultsError
 
 Side = Literal["none", "inside", "outside", "both"]
 Verdict = Literal["-", "pass", "warn", "fail"]  # "-": nothing was attacked, nothing to judge
@@ -46,6 +50,40 @@ def read_rows(folder: Path) -> Iterator[Row]:
                 yield Row(**json.loads(line))
 
 
+def rows_from_csv(path: str | Path) -> Iterator[Row]:
+    """The rows of a table that `Results.to_csv`, a spreadsheet or another program has written."""
+    names = [f.name for f in fields(Row)]
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            if sorted(table.fieldnames or ()) != sorted(names):
+                got = ", ".join(table.fieldnames or ()) or "nothing"
+                raise ResultsError(f"expected columns {', '.join(names)} in {path}, got {got}")
+            for line in table:
+                yield _row(line, f"line {table.line_num} of {path}")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ResultsError(f"expected a table of rows as UTF-8 text at {path}, got none") from e
+
+
+def _row(line: dict[str, Any], where: str) -> Row:
+    """Text as the types of the fields."""
+    kinds = {f.name: f.type for f in fields(Row)}
+    values: dict[str, Any] = {}
+    for name, text in line.items():
+        try:
+            if kinds[name] is float:
+                values[name] = float(text)
+            elif kinds[name] is int:
+                values[name] = int(float(text))  # a spreadsheet writes 3 as 3.0
+            elif name in ("low", "high"):
+                values[name] = float(text) if text else None
+            else:
+                values[name] = text or ""
+        except (ValueError, TypeError, KeyError) as e:
+            raise ResultsError(f"expected a number as {name!r} in {where}, got {text!r}") from e
+    return Row(**values)
+
+
 @dataclass(frozen=True)
 class Results:
     """A results folder, as rows to look things up in."""
@@ -60,3 +98,20 @@ class Results:
         """The rows whose fields are as given: find(detector="msp", side="both", metric="auroc")."""
         wanted = fields.items()
         return tuple(r for r in self.rows if all(getattr(r, k) == v for k, v in wanted))
+
+    def to_csv(self, path: str | Path) -> None:
+        """All rows as a table for spreadsheets; `rows_from_csv` reads it back."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, [f.name for f in fields(Row)])
+            table.writeheader()
+            table.writerows(asdict(r) for r in self.rows)
+
+    def to_pandas(self) -> Any:
+        """All rows as a DataFrame. Needs pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as e:
+            raise CapabilityError("needs pandas: pip install pandas") from e
+        return pandas.DataFrame(
+            [asdict(r) for r in self.rows], columns=[f.name for f in fields(Row)]
+        )

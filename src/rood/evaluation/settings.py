@@ -3,23 +3,27 @@
 import inspect
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, make_dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from rood import config, data, detectors
 from rood.attacks import registry as attacks
+from rood.attacks.base import Attack
+from rood.contamination import contamination
 from rood.data.base import ImageSet, Shape, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
 from rood.evaluation.audit import SPLIT_RULE
 from rood.evaluation.manifest import full_precision
+from rood.evaluation.networks import Wanted, near_chance
 from rood.evaluation.plan import Plan
-from rood.models import checkpoint, zoo
+from rood.evaluation.serving import of_logits, without_labels
+from rood.evaluation.time_budget import FEWEST, MOST, Choice, choose, gradient_time
+from rood.goals import look_in
 from rood.models.model import Model
-from rood.registry import unknown
 from rood.threat import parse
 from rood.training.recipes import SHARES
 
@@ -30,6 +34,7 @@ DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "di
 # one of each kind, and what most people use
 FEW = ("msp", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn", "vim", "pro_entropy")
 
+DEFAULT_LIMIT = 100
 QUICK_STEPS = 20  # of PGD where none are asked for: enough for an honest gradient
 
 
@@ -37,7 +42,11 @@ QUICK_STEPS = 20  # of PGD where none are asked for: enough for an honest gradie
 class AuditSettings:
     """The defaults are the demo: two networks that ship with rood, images without a download."""
 
-    models: tuple[str, ...] = ("digits-ce", "digits-aloe")  # zoo names or checkpoint files
+    models: tuple[str, ...] = ("digits-ce", "digits-aloe")  # as rood.models.sources spells them
+    weights: str | None = None  # tensors for a network that is made without
+    mean: tuple[float, ...] = ()  # none: what the network's source says
+    std: tuple[float, ...] = ()
+    size: str | None = None  # of the images, "32" or "32x48"; None: what the networks take
     inside: str = "digits:inside"
     outside: dict[str, str] = field(default_factory=lambda: dict(DEMO_OUTSIDE))
     train: str | None = None  # fits the detectors; None: a part of `inside` does
@@ -46,51 +55,139 @@ class AuditSettings:
     threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str = "pgd"
     attack_options: dict[str, object] = field(default_factory=dict)
-    limit: int | None = 100  # images a set, drawn evenly; None: all
+    budget: str | None = None  # "10m": what is not said is chosen to fit that time
+    limit: int | None = DEFAULT_LIMIT  # images a set, drawn evenly; None: all
     skip_bad: bool = False
     device: str = "auto"
     seed: int = 0
     batch_size: int = 256
 
 
-def prepare(s: AuditSettings) -> tuple[Plan, dict[str, Any]]:
-    """Load, fit, and say what is to be done; also what the manifest must tell about it."""
+def prepare(
+    s: AuditSettings, earlier: Mapping[str, Any] | None = None
+) -> tuple[Plan, dict[str, Any]]:
+    """Load, fit, and say what is to be done; also what the manifest must tell about it.
+
+    earlier: what the manifest of a run to go on with says about the time it was given.
+    """
+    start = perf_counter()
     threats = [parse(t) for t in s.threats]
-    makers = {name: detectors.registry.get(name) for name in _detector_names(s.detectors)}
-    for name in s.options:
-        if name not in makers:
-            raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
-    quick = {"steps": QUICK_STEPS} if s.attack == "pgd" else {}
-    attack = _built(attacks.get(s.attack), quick | s.attack_options, "attack_options")
+    makers = _makers(s)
+    attack = _attack(s)
     device = pick_device(s.device)
-    networks = {_short_name(name, s.models): _network(name) for name in s.models}
-    models = {name: model.to(device) for name, (model, _) in networks.items()}
-    shape = _common_shape({name: card for name, (_, card) in networks.items()})
+    networks, shape = _wanted(s).load()
     parts, about = _divided(s, shape)
     outside = {
-        name: data.load(spec, shape=shape, limit=s.limit, skip_bad=s.skip_bad)
-        for name, spec in s.outside.items()
+        name: _outside(s, spec, shape, list(parts.values())) for name, spec in s.outside.items()
     }
-    _check_classes(models, parts["fit"])
-    fitted: dict[str, dict[str, Detector]] = {}
-    for m, model in models.items():
-        fitted[m] = {
-            n: _built(make, s.options.get(n, {}), f"options.{n}", model)
-            for n, make in makers.items()
-        }
-        with full_precision():
-            detectors.fit_all(fitted[m].values(), parts["fit"].batches(FIT_BATCH, device))
+    fitted, told = _fitted(s, makers, networks, parts, device)
+    limit = s.limit
+    if s.budget is not None:
+        known = earlier if earlier and earlier.get("asked") == s.budget else None
+        choice = _choice(s, fitted, parts["test"], perf_counter() - start, known)
+        attack, limit = choice.attack, choice.limit
+        fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
+        about["budget"] = choice.to_dict()
+        told["skipped"] += [f"{n}: does not fit into {s.budget}" for n in choice.dropped]
     plan = Plan(
         detectors=fitted,
         calibrate=parts["calibrate"],
-        inside=parts["test"].thin(s.limit),
-        outside=outside,
+        inside=parts["test"].thin(limit),
+        outside={n: images.thin(limit) for n, images in outside.items()},
         threats=threats,
         attack=attack,
         seed=s.seed,
         batch_size=s.batch_size,
     )
-    return plan, about
+    return plan, about | {k: v for k, v in told.items() if v}
+
+
+def _makers(s: AuditSettings) -> dict[str, Any]:
+    makers = {name: detectors.registry.get(name) for name in _detector_names(s.detectors)}
+    for name in s.options:
+        if name not in makers:
+            raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
+    return makers
+
+
+def _attack(s: AuditSettings) -> Attack:
+    quick = {"steps": QUICK_STEPS} if s.attack == "pgd" else {}
+    return _built(attacks.get(s.attack), quick | s.attack_options, "attack_options")
+
+
+def _wanted(s: AuditSettings) -> Wanted:
+    return Wanted(
+        specs=s.models, inside=s.inside, weights=s.weights, mean=s.mean, std=s.std, size=s.size
+    )
+
+
+def _fitted(
+    s: AuditSettings,
+    makers: Mapping[str, Any],
+    networks: Mapping[str, tuple[Model, dict[str, Any]]],
+    parts: Mapping[str, ImageSet],
+    device: torch.device,
+) -> tuple[dict[str, dict[str, Detector]], dict[str, list[str]]]:
+    """The detectors that can serve, fitted, by network; and what is to be told about the others."""
+    fitted: dict[str, dict[str, Detector]] = {}
+    told: dict[str, list[str]] = {"notes": [], "skipped": []}
+    for m, (model, card) in networks.items():
+        _check_classes(m, model.to(device), parts["fit"])
+        made = {
+            n: _built(make, s.options.get(n, {}), f"options.{n}", model)
+            for n, make in makers.items()
+        }
+        kept, unlabelled = without_labels(made, parts["fit"])
+        kept, featureless = of_logits(kept, parts["fit"], m) if card["logits_only"] else (kept, ())
+        with full_precision():
+            detectors.fit_all(kept.values(), parts["fit"].batches(FIT_BATCH, device))
+        fitted[m] = kept
+        told["skipped"] += [t for t in (*unlabelled, *featureless) if t not in told["skipped"]]
+        told["notes"] += [f"{m}: {note}" for note in card["notes"]]
+        told["notes"] += near_chance(model, parts["test"], m, FIT_BATCH)
+    return fitted, told
+
+
+def _choice(
+    s: AuditSettings,
+    fitted: Mapping[str, Mapping[str, Detector]],
+    images: ImageSet,
+    spent: float,
+    earlier: Mapping[str, Any] | None,
+) -> Choice:
+    """What fits into the time asked for; what the caller has said stays as it was said."""
+    assert s.budget is not None
+    if earlier is not None:
+        return Choice.from_dict(earlier)
+    each: dict[str, tuple[float, int]] = {}
+    for ds in fitted.values():
+        for n, d in ds.items():
+            x = images.thin(min(s.batch_size, FEWEST)).pixels().to(d.model.mean)
+            before, _ = each.get(n, (0.0, 0))
+            each[n] = (before + gradient_time(d, x), len(look_in(d).variants))
+    said = s.attack != "pgd" or bool(s.attack_options)
+    return choose(
+        s.budget,
+        spent,
+        each,
+        sets=1 + len(s.outside),
+        threats=len(s.threats),
+        attack=_attack(s) if said else None,
+        limit=s.limit if s.limit != DEFAULT_LIMIT else None,
+    )
+
+
+def _outside(s: AuditSettings, spec: str, shape: Shape, inside: list[ImageSet]) -> ImageSet:
+    """A set of OOD images, with notes on what makes it an unfair one."""
+    images = data.load(spec, shape=shape, limit=_at_most(s), skip_bad=s.skip_bad)
+    if spec == s.inside:
+        return images  # `rood attack` asks for the in-distribution images themselves
+    return replace(images, notes=(*images.notes, *contamination(inside, images)))
+
+
+def _at_most(s: AuditSettings) -> int | None:
+    """Images of a set that are read: the time budget chooses among more than are used."""
+    return MOST if s.budget is not None and s.limit in (None, DEFAULT_LIMIT) else s.limit
 
 
 def _detector_names(wanted: Sequence[str]) -> Sequence[str]:
@@ -119,43 +216,12 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
     return parts, {"split": told}
 
 
-def _check_classes(models: Mapping[str, Model], fit: ImageSet) -> None:
-    if fit.labels is None:
+def _check_classes(name: str, model: Model, fit: ImageSet) -> None:
+    if fit.labels is not None and int(fit.labels.max()) >= model.classes:
         raise InputError(
-            f"expected labelled images to fit on, got none in {fit.name!r}: "
-            "put them in one folder a class, or name such a folder with --train"
+            f"expected labels 0 to {model.classes - 1} for {name}, got up to "
+            f"{int(fit.labels.max())}: are these the network's classes?"
         )
-    for name, model in models.items():
-        if int(fit.labels.max()) >= model.classes:
-            raise InputError(
-                f"expected labels 0 to {model.classes - 1} for {name}, got up to "
-                f"{int(fit.labels.max())}: are these the network's classes?"
-            )
-
-
-def _network(name: str) -> tuple[Model, dict[str, Any]]:
-    """A network of the zoo, or of a checkpoint file, with its card."""
-    if name in zoo.names():
-        return zoo.load(name), zoo.card(name)
-    if name.endswith(".safetensors"):
-        return checkpoint.load(name), checkpoint.read_card(name)
-    if Path(name).suffix or Path(name).name != name:
-        raise InputError(f"expected a checkpoint of rood, .safetensors, got {name!r}")
-    raise unknown("trained network", name, zoo.names())
-
-
-def _short_name(name: str, others: Sequence[str]) -> str:
-    """A checkpoint goes by its file name, as long as only one network is called so."""
-    alike = [n for n in others if Path(n).stem == Path(name).stem]
-    return name if len(set(alike)) > 1 else Path(name).stem
-
-
-def _common_shape(cards: Mapping[str, Mapping[str, Any]]) -> Shape:
-    shapes = {name: tuple(card["shape"]) for name, card in cards.items()}
-    if len(set(shapes.values())) > 1:
-        raise InputError(f"expected networks that take images of one shape, got {shapes}")
-    c, h, w = next(iter(shapes.values()))
-    return c, h, w
 
 
 def pick_device(name: str) -> torch.device:

@@ -126,7 +126,8 @@ class Model(nn.Module):
         if not makers:
             raise CapabilityError(
                 "expected the logits to come straight from a linear layer, but none of "
-                f"{', '.join(linear)} gives them: wrap the network without what follows its head"
+                f"{', '.join(linear)} gives them: wrap the network without what follows its "
+                "head, or take rood.models.logits_only, which serves detectors of the logits alone"
             )
         features = seen[list(linear.values()).index(self.head)].inputs[0]
         if features.ndim != 2:

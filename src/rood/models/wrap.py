@@ -26,17 +26,19 @@ def wrap(
     if not linear:
         raise CapabilityError(
             f"expected a classifier with a linear head, found no linear layer in "
-            f"{type(net).__name__}: end it in nn.Linear"
+            f"{type(net).__name__}: end it in nn.Linear, or take rood.models.logits_only, which "
+            "serves detectors of the logits alone"
         )
     if head is not None and head not in linear:
         raise unknown("linear layer", head, linear)
-    _check_weights(net)
+    check_weights(net)
     net.eval().requires_grad_(False)
     model = Model(net, linear[head or list(linear)[-1]], mean, std, sure=head is not None)
     return model.eval().requires_grad_(False)
 
 
-def _check_weights(net: nn.Module) -> None:
+def check_weights(net: nn.Module) -> None:
+    """Refuse weights that cannot be attacked: half precision, several devices, not finite."""
     devices = {p.device for p in net.parameters()}
     if len(devices) > 1 or any(d.type == "meta" for d in devices):
         named = ", ".join(sorted(map(str, devices)))

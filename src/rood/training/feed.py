@@ -6,36 +6,57 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rood.data.base import ImageSet
+from rood.errors import InputError
 from rood.seeds import generator
 from rood.shapes import Images
+from rood.training.augmix import DRAWS, mixed
 from rood.training.objectives.base import Batch
+from rood.training.parallel import ALONE, Share
 from rood.training.settings import Augment, Settings
 
 
 class Feed:
-    """Step by step what is trained on: a function of the seed, the epoch and the step alone."""
+    """Step by step what is trained on: a function of the seed, the epoch and the step alone.
+
+    Of several processes each gets its share of the batch, whose images are moved as they would be
+    for one process.
+    """
 
     def __init__(
-        self, data: ImageSet, outliers: ImageSet | None, settings: Settings, device: torch.device
+        self,
+        data: ImageSet,
+        outliers: ImageSet | None,
+        settings: Settings,
+        device: torch.device,
+        share: Share = ALONE,
     ) -> None:
         assert data.labels is not None
-        self.settings, self.device = settings, device
+        self.settings, self.device, self.share = settings, device, share
         self.images, self.labels = data.images.to(device), data.labels.long().to(device)
         self.outliers = None if outliers is None else outliers.images.to(device)
         self.size = min(settings.batch_size, len(data))
+        self.outlier_size = settings.outlier_batch or self.size
         self.steps = len(data) // self.size  # what is left over waits for another epoch
         self._orders: dict[str, tuple[int, Tensor]] = {}
+        for size in (self.size, self.outlier_size):
+            if size % share.processes:
+                raise InputError(
+                    f"expected a batch that {share.processes} processes can share evenly, got "
+                    f"{size} images"
+                )
 
     def batch(self, epoch: int, step: int) -> Batch:
         """What step number `step` of an epoch trains on."""
         which = self._places("images", len(self.images), self.size, epoch, step)
-        x = self._pixels("images", self.images[which], epoch, step)
+        x = self._pixels("images", self.images[which], self.size, epoch, step)
         if self.outliers is None:
             return Batch(x, self.labels[which])
-        size = self.settings.outlier_batch or self.size
+        size = self.outlier_size
         others = self._places("outliers", len(self.outliers), size, epoch, step)
         return Batch(
-            x, self.labels[which], self._pixels("outliers", self.outliers[others], epoch, step)
+            x,
+            self.labels[which],
+            self._pixels("outliers", self.outliers[others], size, epoch, step),
         )
 
     def _places(self, what: str, n: int, size: int, epoch: int, step: int) -> Int[Tensor, " s"]:
@@ -45,28 +66,43 @@ class Feed:
             rounds = -(-self.steps * size // n)
             order = torch.cat([torch.randperm(n, generator=source) for _ in range(rounds)])
             self._orders[what] = epoch, order.to(self.device)
-        return self._orders[what][1][step * size : (step + 1) * size]
+        return self.share.of(self._orders[what][1][step * size : (step + 1) * size])
 
-    def _pixels(self, what: str, images: Tensor, epoch: int, step: int) -> Images:
-        augment = self.settings.augment
+    def _pixels(self, what: str, images: Tensor, size: int, epoch: int, step: int) -> Images:
+        augment, seed = self.settings.augment, self.settings.seed
         if augment.shift or augment.flip:
-            source = generator(self.settings.seed, "augment", what, epoch, step)
-            images = augmented(images, augment, source)
+            moves = drawn_moves(size, augment, generator(seed, "augment", what, epoch, step))
+            images = moved(images, augment.shift, self._sent(moves))
         x = images.float()
-        return x / 255 if images.dtype == torch.uint8 else x
+        x = x / 255 if images.dtype == torch.uint8 else x
+        if augment.augmix:
+            source = generator(seed, "augmix", what, epoch, step)
+            x = mixed(x, augment.augmix, self._sent(torch.rand(size, DRAWS, generator=source)))
+        return x
+
+    def _sent(self, draws: Tensor) -> Tensor:
+        """This process's share, on the device; from pinned memory, so that no step waits for it."""
+        draws = self.share.of(draws)
+        if self.device.type != "cuda":
+            return draws.to(self.device)
+        return draws.contiguous().pin_memory().to(self.device, non_blocking=True)
 
 
-def augmented(images: Tensor, augment: Augment, source: torch.Generator) -> Tensor:
+def drawn_moves(n: int, augment: Augment, source: torch.Generator) -> Int[Tensor, "{n} 3"]:
+    """For each image how far down and right it is cut out, and whether it is mirrored."""
+    places = torch.randint(0, 2 * augment.shift + 1, (2, n), generator=source)
+    mirrored = torch.rand(n, generator=source) < 0.5 if augment.flip else torch.zeros(n)
+    return torch.cat([places, mirrored.long()[None]]).T
+
+
+def moved(images: Tensor, shift: int, moves: Int[Tensor, "n 3"]) -> Tensor:
     """Each image moved and mirrored by a draw of its own, all in one gather."""
     n, _, h, w = images.shape
-    s = augment.shift
-    down, right = torch.randint(0, 2 * s + 1, (2, n, 1), generator=source)
-    rows = down + torch.arange(h)  # (n, h)
-    columns = right + torch.arange(w)  # (n, w)
-    if augment.flip:
-        mirrored = torch.rand(n, 1, generator=source) < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
-    places = (torch.arange(n).view(n, 1, 1), rows[:, :, None], columns[:, None, :])
-    every, rows, columns = (place.to(images.device) for place in places)
-    moved = pad(images, (s, s, s, s))[every, :, rows, columns]  # (n, h, w, c)
-    return moved.permute(0, 3, 1, 2)
+    s, device = shift, images.device
+    down, right, mirrored = moves.view(n, 3, 1).unbind(dim=1)  # (n, 1)
+    rows = down + torch.arange(h, device=device)  # (n, h)
+    columns = right + torch.arange(w, device=device)  # (n, w)
+    columns = torch.where(mirrored.bool(), columns.flip(1), columns)
+    every = torch.arange(n, device=device).view(n, 1, 1)
+    cut = pad(images, (s, s, s, s))[every, :, rows[:, :, None], columns[:, None, :]]
+    return cut.permute(0, 3, 1, 2)  # from (n, h, w, c)

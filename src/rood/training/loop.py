@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet
 from rood.errors import InputError, RoodError
+from rood.goals import misclassify
 from rood.models.model import Model
 from rood.seeds import generator
+from rood.threat import Linf
 from rood.training import state
+from rood.training.average import Average
+from rood.training.compiled import Compiled
 from rood.training.feed import Feed
+from rood.training.objectives._inner import Robust
 from rood.training.objectives.base import Objective
+from rood.training.parallel import join
 from rood.training.settings import Settings
 
 
@@ -30,6 +38,7 @@ class Epoch:
     lr: float  # of the last step
     seconds: float
     accuracy: float | None  # on the held-out images, where there are any
+    robust_accuracy: float | None = None  # on some of them under PGD-10, where that was asked for
 
 
 def train(
@@ -47,18 +56,26 @@ def train(
 
     The same call on a folder `out` continues where it stopped, and ends with the weights of an
     undisturbed run, to the last bit on the CPU. Epochs done before are yielded from its records.
+    Under `torchrun` every process makes this call, and each batch is shared between them.
     """
     settings = settings or Settings()
     _check(model, objective, data, outliers)
+    if settings.robust and (held_out is None or not isinstance(objective, Robust)):
+        raise InputError(
+            "expected held-out images and an objective with an eps for robust accuracy, got "
+            f"{'none' if held_out is None else 'images'} and {objective.name}: set robust = 0"
+        )
     outliers = outliers if objective.needs_outliers else None
+    share, place = join(torch.device(device))
+    share.agree(model.to(place))
     run = {
-        "settings": asdict(settings),
+        "settings": settings.identity(),
         "objective": {"name": objective.name} | asdict(objective),
         "data": data.fingerprint(),
         "outliers": None if outliers is None else outliers.fingerprint(),
         "start": model.fingerprint(),  # of the weights before the first step
     }
-    feed = Feed(data, outliers, settings, torch.device(device))
+    feed = Feed(data, outliers, settings, place, share)
     return _epochs(model, objective, feed, held_out, out, run)
 
 
@@ -72,30 +89,44 @@ def _epochs(
 ) -> Iterator[Epoch]:
     settings = feed.settings
     optimizer = _optimizer(model, settings, feed.device)
-    done = _continue(model, optimizer, out, run)
+    average = Average(model, settings.ema)
+    done = _continue(model, optimizer, average, out, run)
+    kept = len(done)
     _try_out(model, feed)
+    compiled = Compiled(model, settings.compile)
     try:
-        yield from (Epoch(**record) for record in done)
+        with average.shown(model):
+            yield from (Epoch(**record) for record in done)
         for epoch in range(len(done) + 1, settings.epochs + 1):
             started = time.perf_counter()
-            loss = _one_epoch(model, objective, feed, optimizer, epoch)
-            _check_finite(model, loss, epoch, out)
-            accuracy = None if held_out is None else accuracy_of(model, held_out)
-            lr = optimizer.param_groups[0]["lr"]
-            seconds = time.perf_counter() - started
-            record = Epoch(epoch, settings.epochs, loss, lr, seconds, accuracy)
+            with compiled.on(), _fastest_convolutions(feed.device):
+                loss = _one_epoch(model, objective, feed, optimizer, average, epoch)
+            _check_finite(model, loss, epoch, kept, out)
+            with average.shown(model):
+                measured = _measure(model, objective, held_out, settings)
+            lr, seconds = optimizer.param_groups[0]["lr"], time.perf_counter() - started
+            record = Epoch(epoch, settings.epochs, loss, lr, seconds, *measured)
             done.append(asdict(record))
-            if out is not None:
-                state.save(out, state.State(_tensors(model, optimizer), done), run)
-            yield record
+            if out is not None and (epoch % settings.save_every == 0 or epoch == settings.epochs):
+                kept = epoch
+                if feed.share.first:
+                    state.save(out, state.State(_tensors(model, optimizer, average), done), run)
+            with average.shown(model):
+                yield record
     finally:
+        average.put_into(model)
         model.eval().requires_grad_(False)
 
 
 def _one_epoch(
-    model: Model, objective: Objective, feed: Feed, optimizer: torch.optim.SGD, epoch: int
+    model: Model,
+    objective: Objective,
+    feed: Feed,
+    optimizer: torch.optim.SGD,
+    average: Average,
+    epoch: int,
 ) -> float:
-    """The mean loss of all steps."""
+    """The mean loss of all steps. No step waits for the GPU; the mean is read at the end."""
     settings, on_gpu = feed.settings, feed.device.type == "cuda"
     total = torch.zeros((), device=feed.device)
     model.train()
@@ -104,13 +135,16 @@ def _one_epoch(
         optimizer.param_groups[0]["lr"] = settings.lr_at(share)
         batch = feed.batch(epoch, step)
         noise = generator(settings.seed, "objective", epoch, step)
+        optimizer.zero_grad()
         with torch.autocast(feed.device.type, torch.bfloat16, enabled=on_gpu):
             loss = objective.loss(model, batch, noise)
-        optimizer.zero_grad()
         loss.backward()
+        feed.share.average_step(model)
         optimizer.step()
+        average.see(model, (epoch - 1) * feed.steps + step)
         total += loss.detach()
     model.eval()
+    feed.share.average([total])
     return total.item() / feed.steps
 
 
@@ -123,6 +157,32 @@ def accuracy_of(model: Model, data: ImageSet, batch_size: int = 500) -> float:
         for x, y in data.batches(batch_size)
     )
     return right / len(data)
+
+
+def robust_accuracy_of(
+    model: Model, data: ImageSet, eps: float, *, seed: int = 0, batch_size: int = 500
+) -> float:
+    """The same after PGD with 10 steps in the L-infinity ball of radius eps."""
+    device, right = model.mean.device, 0
+    for x, y in data.batches(batch_size, device):
+        noise = generator(seed, "robust accuracy")
+        worst = PGD(steps=10)(misclassify(model, y), x, Linf(eps), noise)
+        with torch.no_grad():
+            right += int((model(worst).logits.argmax(dim=1) == y).sum())
+    return right / len(data)
+
+
+def _measure(
+    model: Model, objective: Objective, held_out: ImageSet | None, settings: Settings
+) -> tuple[float | None, float | None]:
+    """Accuracy and robust accuracy, each where it can be had and was asked for."""
+    if held_out is None:
+        return None, None
+    accuracy = accuracy_of(model, held_out)
+    if not settings.robust or not isinstance(objective, Robust):
+        return accuracy, None
+    some = held_out.thin(settings.robust)
+    return accuracy, robust_accuracy_of(model, some, objective.eps, seed=settings.seed)
 
 
 def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.optim.SGD:
@@ -138,6 +198,17 @@ def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.
         weight_decay=settings.weight_decay,
         nesterov=True,
     )
+
+
+@contextmanager
+def _fastest_convolutions(device: torch.device) -> Iterator[None]:
+    """Let cuDNN try which of its ways is fastest: the shapes of all steps are the same."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @torch.no_grad()
@@ -163,25 +234,31 @@ def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSe
         )
 
 
-def _check_finite(model: Model, loss: float, epoch: int, out: Path | None) -> None:
-    whole = all(v.isfinite().all() for v in model.state_dict().values())
+def _check_finite(model: Model, loss: float, epoch: int, kept: int, out: Path | None) -> None:
+    whole = torch.stack([v.isfinite().all() for v in model.state_dict().values()]).all().item()
     if math.isfinite(loss) and whole:
         return
     what = "a weight is NaN or infinite" if math.isfinite(loss) else f"the loss is {loss}"
-    kept = f", from the state after epoch {epoch - 1} kept in {out}" if out and epoch > 1 else ""
-    raise RoodError(f"training broke down in epoch {epoch}, {what}: lower lr and try again{kept}")
+    good = f", from the state after epoch {kept} kept in {out}" if out and kept else ""
+    raise RoodError(f"training broke down in epoch {epoch}, {what}: lower lr and try again{good}")
 
 
-def _tensors(model: Model, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
+def _tensors(model: Model, optimizer: torch.optim.SGD, average: Average) -> dict[str, Tensor]:
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"average.{k}": v for k, v in average.mean.items()}
     for name, p in model.named_parameters():
         if (momentum := optimizer.state[p].get("momentum_buffer")) is not None:
             tensors[f"momentum.{name}"] = momentum
     return tensors
 
 
+@torch.no_grad()
 def _continue(
-    model: Model, optimizer: torch.optim.SGD, out: Path | None, run: dict[str, Any]
+    model: Model,
+    optimizer: torch.optim.SGD,
+    average: Average,
+    out: Path | None,
+    run: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Take over the state in `out`; the records of the epochs that are done."""
     found = None if out is None else state.load(out, run)
@@ -190,7 +267,9 @@ def _continue(
     prefix = "model."
     weights = {k.removeprefix(prefix): v for k, v in found.tensors.items() if k.startswith(prefix)}
     model.load_state_dict(weights)
+    for name, mean in average.mean.items():
+        mean.copy_(found.tensors[f"average.{name}"])
     for name, p in model.named_parameters():
         if (momentum := found.tensors.get(f"momentum.{name}")) is not None:
-            optimizer.state[p]["momentum_buffer"] = momentum.to(p.device)
+            optimizer.state[p]["momentum_buffer"] = torch.empty_like(p).copy_(momentum)
     return list(found.epochs)

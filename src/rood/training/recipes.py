@@ -1,65 +1,52 @@
-"""How the networks that come with rood were trained, as data, and how to do it again."""
+"""How the networks of the zoo were trained, as data in recipes.toml, and how to do it again."""
 
 import os
 import platform
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rood import data
-from rood.data.base import ImageSet
+from rood.data.base import ImageSet, Shape
+from rood.errors import CheckpointError, DataError, InputError
 from rood.models import backbones, checkpoint
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.registry import unknown
+from rood.training import outliers
 from rood.training.loop import Epoch, accuracy_of, train
-from rood.training.objectives.aloe import ALOE
-from rood.training.objectives.base import Objective
-from rood.training.objectives.cross_entropy import CrossEntropy
-from rood.training.settings import Augment, Settings
+from rood.training.parallel import first
+from rood.training.recipe import Recipe, read
+
+__all__ = ["RECIPES", "SHARES", "Recipe", "get", "parts", "run", "run_recipe", "start"]
 
 SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}  # the audit divides the same way
+_LEAST_STD = 1 / 255  # of a channel: one that never changes would divide by 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All that one network depends on."""
+def _zoo() -> dict[str, Recipe]:
+    """The recipes of the file; a table with `like` starts from another one."""
+    tables = tomllib.loads((files("rood.training") / "recipes.toml").read_text())
 
-    data: str  # of which the part "fit" is trained on
-    outliers: str | None = None
-    backbone: str
-    architecture: dict[str, Any] = field(default_factory=dict)
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    objective: Objective
-    settings: Settings
+    def whole(name: str) -> dict[str, Any]:
+        own = dict(tables[name])
+        if "like" not in own:
+            return own
+        base = whole(own.pop("like"))
+        settings = base.get("settings", {}) | own.get("settings", {})
+        return base | own | {"settings": settings}
+
+    return {name: read(whole(name), f"recipes.toml: {name}") for name in tables}
 
 
-RECIPES: dict[str, Recipe] = {
-    "digits-ce": Recipe(
-        data="digits:inside",
-        backbone="small_cnn",
-        mean=(0.1307,),
-        std=(0.3081,),
-        objective=CrossEntropy(),
-        # of seeds 0, 1, 2 the best MSP of "calibrate" against digits:outliers, both unseen by it
-        settings=Settings(epochs=30, batch_size=100, warmup=0.1, augment=Augment(shift=2), seed=2),
-    ),
-    # trained a little beyond the 0.1 it is attacked at, as robustness falls off at the border
-    "digits-aloe": Recipe(
-        data="digits:inside",
-        outliers="digits:outliers",
-        backbone="small_cnn",
-        mean=(0.1307,),
-        std=(0.3081,),
-        objective=ALOE(eps=0.12, steps=5, step=0.06),
-        settings=Settings(epochs=50, batch_size=100, warmup=0.1, augment=Augment(shift=2)),
-    ),
-}
+RECIPES: dict[str, Recipe] = _zoo()
 
 
 def get(name: str) -> Recipe:
@@ -70,47 +57,94 @@ def get(name: str) -> Recipe:
 
 
 def parts(recipe: Recipe) -> dict[str, ImageSet]:
-    """The recipe's images, divided by content into those to fit, calibrate and test on."""
-    return data.split(data.load(recipe.data), "", **SHARES)
+    """The images to fit, calibrate and test on: the latter two held out, or divided by content."""
+    images = _labelled(recipe, recipe.data)
+    if recipe.held_out is None:
+        divided = data.split(images, "", **SHARES)
+    else:
+        held = _labelled(recipe, recipe.held_out, images.shape)
+        if held.classes != images.classes:
+            raise DataError(
+                f"expected the held-out images to have the classes {_few(images.classes)}, got "
+                f"{_few(held.classes)}"
+            )
+        divided = {"fit": _without(images, held), "calibrate": held, "test": held}
+    _check(divided["fit"], recipe)
+    return divided
 
 
 def run_recipe(
-    name: str,
+    name: str, out: Path, *, device: str | torch.device = "cpu", half: bool = False
+) -> Iterator[Epoch]:
+    """Train the network called `name` and write it to `out`, as `run` does."""
+    command = f"rood train --name {name} --out {name}.safetensors"
+    return run(get(name), out, command, device=device, half=half)
+
+
+def run(
+    recipe: Recipe,
     out: Path,  # the weights file; its card goes beside it
+    command: str,  # that does it again, for the card
     *,
     device: str | torch.device = "cpu",
+    half: bool = False,  # weights rounded to float16, which halves the file
 ) -> Iterator[Epoch]:
-    """Train the network called `name` and write it, one epoch for each record drawn.
+    """Train a network and write it, one epoch for each record drawn.
 
     A run that was stopped continues from the folder `out` + ".training", removed at the end.
     """
-    recipe = get(name)
-    divided = parts(recipe)
-    outliers = None if recipe.outliers is None else data.load(recipe.outliers)
-    model = start(recipe, divided["fit"])
+    if recipe.objective.needs_outliers and recipe.outliers is None:
+        raise recipe.objective.no_outliers()
     folder = out.with_name(f"{out.name}.training")
-    epochs = train(
+    _check_place(out, folder)
+    divided = parts(recipe)
+    against = None
+    if recipe.outliers is not None and recipe.objective.needs_outliers:
+        fit = divided["fit"]
+        load = lambda spec: data.load(spec, shape=fit.shape, skip_bad=recipe.skip_bad)
+        unseen = [*map(load, recipe.unseen), divided["test"]]
+        unseen += [] if recipe.held_out else [divided["calibrate"]]
+        against = outliers.load(recipe.outliers, fit, unseen, skip_bad=recipe.skip_bad)
+    facts = _facts(recipe, divided, against) | {"command": command}
+    return _trained(recipe, divided, against, out, folder, facts, torch.device(device), half)
+
+
+def _trained(
+    recipe: Recipe,
+    divided: Mapping[str, ImageSet],
+    against: ImageSet | None,
+    out: Path,
+    folder: Path,
+    facts: dict[str, Any],
+    device: torch.device,
+    half: bool,
+) -> Iterator[Epoch]:
+    images = divided["fit"]
+    model = start(recipe, images)
+    seconds = 0.0
+    for epoch in train(
         model,
         recipe.objective,
-        divided["fit"],
-        outliers=outliers,
+        images,
+        outliers=against,
         held_out=divided["calibrate"],
         settings=recipe.settings,
         out=folder,
         device=device,
-    )
-    seconds = 0.0
-    for epoch in epochs:
+    ):
         seconds += epoch.seconds
         yield epoch
-    facts = _facts(name, recipe, divided, outliers) | {
+    if not first():
+        return
+    if half:
+        _round(model)  # before the accuracy is measured
+    facts |= {
         "accuracy": round(accuracy_of(model, divided["test"]), 4),
         "seconds": round(seconds),
-        "hardware": _hardware(torch.device(device)),
+        "hardware": _hardware(device),
     }
-    images = divided["fit"]
     card = {"shape": list(images.shape), "classes": list(images.classes), "training": facts}
-    checkpoint.save(model.cpu(), out, card)
+    checkpoint.save(model.cpu(), out, card, half=half)
     shutil.rmtree(folder)
 
 
@@ -123,24 +157,98 @@ def start(recipe: Recipe, images: ImageSet) -> Model:
         seed=recipe.settings.seed,
         **recipe.architecture,
     )
-    return wrap(net, mean=recipe.mean, std=recipe.std)
+    mean, std = _statistics(images)
+    return wrap(net, mean=recipe.mean or mean, std=recipe.std or std)
+
+
+def _labelled(recipe: Recipe, spec: str, shape: Shape | None = None) -> ImageSet:
+    """Labelled images whose classes all have names."""
+    images = data.load(spec, shape=shape, skip_bad=recipe.skip_bad)
+    if shape is None and recipe.size is not None:
+        # read again, not resized: an audit reads them so, and must divide them alike
+        wanted = (images.shape[0], recipe.size, recipe.size)
+        images = data.load(spec, shape=wanted, skip_bad=recipe.skip_bad)
+    if images.labels is None or not len(images):
+        raise InputError(
+            f"expected labelled images in {spec!r}, got none: put them in one folder a class"
+        )
+    if images.classes:
+        return images
+    count = int(images.labels.max()) + 1
+    return replace(images, classes=tuple(str(i) for i in range(count)))
+
+
+def _without(images: ImageSet, held: ImageSet) -> ImageSet:
+    """The training images that are not held out as well."""
+    keep = torch.from_numpy(~np.isin(images.hashes(), held.hashes()))
+    if bool(keep.all()):
+        return images
+    note = f"{int((~keep).sum())} images left out that are held out as well"
+    return replace(images.take(keep), notes=(*images.notes, note))
+
+
+def _check(images: ImageSet, recipe: Recipe) -> None:
+    assert images.labels is not None
+    if min(len(images), recipe.settings.batch_size) < 2:
+        raise InputError(
+            f"expected at least 2 images to train on at once, got {len(images)} in batches of "
+            f"{recipe.settings.batch_size}"
+        )
+    there = set(images.labels.tolist())
+    if absent := [c for i, c in enumerate(images.classes) if i not in there]:
+        raise DataError(
+            f"expected images of every class to train on, got none of {_few(absent)}: give more "
+            "images, or name held-out ones"
+        )
+
+
+def _check_place(out: Path, folder: Path) -> None:
+    if out.exists() and not folder.exists():
+        raise CheckpointError(
+            f"expected no network at {str(out)!r} yet, found one: remove it, or write elsewhere"
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise CheckpointError(f"cannot write to {str(out.parent)!r}: {e.strerror}") from e
+
+
+def _statistics(images: ImageSet) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel, to four digits."""
+    n, total, squares = 0, torch.zeros(images.shape[0]).double(), torch.zeros(1).double()
+    for x, _ in images.batches(1000):
+        x = x.double()
+        n += x.numel() // x.shape[1]
+        total, squares = total + x.sum(dim=(0, 2, 3)), squares + x.square().sum(dim=(0, 2, 3))
+    mean = total / n
+    std = (squares / n - mean.square()).clamp(min=0).sqrt().clamp(min=_LEAST_STD)
+    return [round(m, 4) for m in mean.tolist()], [round(s, 4) for s in std.tolist()]
+
+
+def _round(model: Model) -> None:
+    for p in model.parameters():
+        if p.ndim > 1:  # as the checkpoint does
+            p.data = p.data.half().float()
 
 
 def _facts(
-    name: str, recipe: Recipe, divided: dict[str, ImageSet], outliers: ImageSet | None
+    recipe: Recipe, divided: Mapping[str, ImageSet], against: ImageSet | None
 ) -> dict[str, Any]:
+    part = {} if recipe.held_out else {"part": "fit", "shares": SHARES}
+    tested = {} if recipe.held_out else {"part": "test"}
     return {
         "objective": {"name": recipe.objective.name} | asdict(recipe.objective),
         "settings": asdict(recipe.settings),
-        "data": _about(recipe.data, divided["fit"]) | {"part": "fit", "shares": SHARES},
-        "outliers": None if outliers is None else _about(str(recipe.outliers), outliers),
-        "tested_on": _about(recipe.data, divided["test"]) | {"part": "test"},
-        "command": f"rood train --name {name} --out {name}.safetensors",
+        "data": _about(recipe.data, divided["fit"]) | part,
+        "outliers": None if against is None else _about(str(recipe.outliers), against),
+        "unseen": list(recipe.unseen),
+        "tested_on": _about(recipe.held_out or recipe.data, divided["test"]) | tested,
     }
 
 
 def _about(spec: str, images: ImageSet) -> dict[str, Any]:
-    return {"spec": spec, "images": len(images), "sha256": images.fingerprint()}
+    notes = {"notes": list(images.notes)} if images.notes else {}
+    return {"spec": spec, "images": len(images), "sha256": images.fingerprint()} | notes
 
 
 def _hardware(device: torch.device) -> str:
@@ -149,3 +257,8 @@ def _hardware(device: torch.device) -> str:
     else:
         where = f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} cores"
     return f"{where}, torch {torch.__version__}"
+
+
+def _few(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(repr(n) for n in names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

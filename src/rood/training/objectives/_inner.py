@@ -1,19 +1,20 @@
 """The inner maximum of robust training, shared by the objectives that have one."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rood.attacks.pgd import PGD
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.shapes import Images, Labels, Logits, Scores
+from rood.shapes import Images, Logits, Scores
 from rood.softmax import uniform_cross_entropy
 from rood.threat import Linf
 from rood.training.objectives.base import Objective
@@ -23,13 +24,15 @@ from rood.training.objectives.base import Objective
 class Robust(Objective):
     """An objective with an inner attack in the L-infinity ball of radius eps.
 
-    Unlike the official code of ALOE, the attack runs in eval mode: batch-norm statistics are frozen
-    while it searches, and the one outer forward pass is all that moves them.
+    The attack searches in eval mode: batch-norm statistics are frozen meanwhile, and the one outer
+    forward pass is all that moves them. `bn="train"` searches as the official code of ALOE does,
+    with the statistics of the batch attacked, and every step of it pollutes the running ones.
     """
 
     eps: float = 1 / 255  # in pixel units
     steps: int | None = None  # of the inner attack; None means floor(255 eps + 1)
     step: float = 1 / 255  # in pixel units
+    bn: Literal["eval", "train"] = "eval"  # the mode of batch norm while the attack searches
 
     def __post_init__(self) -> None:
         Linf(self.eps)  # which says what is wrong with an eps
@@ -39,12 +42,27 @@ class Robust(Objective):
                 f"expected steps x step >= eps = {self.eps:g}, so that the inner attack can reach "
                 f"the border, got {attack.steps} x {self.step:g}: take more or larger steps"
             )
+        if self.bn not in ("eval", "train"):
+            raise InputError(f"expected bn to be 'eval' or 'train', got {self.bn!r}")
 
     @property
     def attack(self) -> PGD:
         """The inner attack."""
         steps = math.floor(255 * self.eps + 1 + 1e-9) if self.steps is None else self.steps
         return PGD(steps=steps, step=self.step, keep="last", compare=False)
+
+    @property
+    def batch_norm_updates(self) -> int:
+        return 1 + (self.searching_passes if self.bn == "train" else 0)
+
+    @property
+    def searching_passes(self) -> int:
+        """Forward passes of one loss before the one that is differentiated."""
+        return self.attack.steps
+
+    def searching(self, model: Model) -> AbstractContextManager[None]:
+        """The network as it is meant to be while the attack searches."""
+        return frozen(model, evaluate=self.bn == "eval")
 
     def worst(
         self,
@@ -54,11 +72,11 @@ class Robust(Objective):
         generator: Generator,
     ) -> Images:
         """The images in the ball around x whose losses the attack found largest."""
-        with eval_mode(model):
+        with self.searching(model):
             return self.attack(lambda x: losses(model(x).logits), x, Linf(self.eps), generator)
 
 
-def exposed(z: Logits, y: Labels) -> Scores:
+def exposed(z: Logits, y: Int[Tensor, " labelled"]) -> Scores:
     """Cross-entropy of the first images, which have labels; of the rest that to the uniform."""
     z, n = z.float(), len(y)
     return torch.cat([cross_entropy(z[:n], y, reduction="none"), uniform_cross_entropy(z[n:])])
@@ -71,17 +89,29 @@ def weighed(losses: Scores, n: int, weight: float) -> Float[Tensor, ""]:
 
 def check_weight(weight: float) -> None:
     """Refuse a weight of the outliers that would reward them."""
-    if weight < 0:
+    if not weight >= 0:
         raise InputError(f"expected a weight >= 0 of the outliers, got {weight}")
 
 
 @contextmanager
-def eval_mode(model: Model) -> Iterator[None]:
-    """Freeze batch-norm statistics for the block; afterwards every layer is in the mode it was."""
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
+def frozen(model: Model, *, evaluate: bool = True) -> Iterator[None]:
+    """No weight is differentiated in the block, and batch norm stays as it is if `evaluate`.
+
+    Afterwards every layer is in the mode it was and every weight is learnt that was.
+    """
+    learning = [m for m in model.modules() if m.training] if evaluate else []
+    learnt = [p for p in model.parameters() if p.requires_grad]
+    _put(learning, False)
+    for p in learnt:
+        p.requires_grad_(False)
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        _put(learning, True)
+        for p in learnt:
+            p.requires_grad_()
+
+
+def _put(modules: Iterable[nn.Module], training: bool) -> None:
+    for module in modules:  # not by nn.Module's own way, which costs a step half a millisecond
+        object.__setattr__(module, "training", training)

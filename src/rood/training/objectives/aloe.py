@@ -1,6 +1,7 @@
 """Outlier exposure where both the images and the outliers are attacked."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -17,7 +18,8 @@ class ALOE(Robust):
     r"""L = E max_{x' in B(x)} -log p_y(x') + weight E max_{o' in B(o)} (lse(z(o')) - mean z(o')).
 
     B is the L-infinity ball of radius eps. Chen et al., *Robust Out-of-distribution Detection for
-    Neural Networks*, AAAI 2022 workshop, arXiv:2003.09711.
+    Neural Networks*, AAAI 2022 workshop, arXiv:2003.09711. The official code also sends the clean
+    batch through the network at each step, to log its loss, which moves the batch-norm statistics.
     """
 
     needs_outliers: ClassVar[bool] = True
@@ -28,9 +30,17 @@ class ALOE(Robust):
         super().__post_init__()
         check_weight(self.weight)
 
+    @property
+    def searching_passes(self) -> int:
+        return 2 * super().searching_passes if self.bn == "train" else super().searching_passes
+
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
         assert batch.outliers is not None
-        losses = lambda z: exposed(z, batch.y)
-        # one attack on both parts: images do not see each other in eval mode
-        worst = self.worst(model, losses, torch.cat([batch.x, batch.outliers]), generator)
-        return weighed(losses(model(worst).logits), len(batch.x), self.weight)
+        x, o = batch.x, batch.outliers
+        if self.bn == "eval":  # one attack on both: images do not see each other
+            parts = [(torch.cat([x, o]), batch.y)]
+        else:  # each part shares batch statistics with itself alone
+            parts = [(x, batch.y), (o, batch.y[:0])]
+        worst = [self.worst(model, partial(exposed, y=y), part, generator) for part, y in parts]
+        z = model(torch.cat(worst)).logits
+        return weighed(exposed(z, batch.y), len(x), self.weight)

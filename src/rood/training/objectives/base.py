@@ -38,6 +38,11 @@ class Objective(ABC):
         """The formula. Override this one method; what is drawn comes from `generator` alone."""
 
     @property
+    def batch_norm_updates(self) -> int:
+        """How often one loss moves the running statistics of batch norm."""
+        return 1
+
+    @property
     def name(self) -> str:
         """Its registry name: the file it lives in."""
         return type(self).__module__.rpartition(".")[2]

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
+from rood.errors import InputError
 from rood.models.model import Model
 from rood.training.objectives.base import Batch, Objective
 
@@ -18,5 +19,12 @@ class CrossEntropy(Objective):
     Out-of-Distribution Examples in Neural Networks*, ICLR 2017, arXiv:1610.02136.
     """
 
+    smoothing: float = 0.0  # share of the label that goes evenly to all classes
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise InputError(f"expected 0 <= smoothing < 1, got {self.smoothing}")
+
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
-        return cross_entropy(model(batch.x).logits.float(), batch.y)
+        z = model(batch.x).logits.float()
+        return cross_entropy(z, batch.y, label_smoothing=self.smoothing)

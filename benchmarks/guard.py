@@ -1,0 +1,65 @@
+"""Claim: a guard decides at 1.10 of the bare network's cost, for detectors of its outputs."""
+
+import sys
+
+import torch
+from torch.nn.functional import normalize
+
+from benchmarks.measure import Claim, ratio
+from rood.detectors import KNN, OutputDetector, fit_all, registry
+from rood.guarding.guard import Guard
+from rood.models.backbones import create
+from rood.models.wrap import wrap
+from rood.seeds import generator
+
+BAR = 1.10
+
+
+def claims(
+    images: int = 64,
+    bank: int = 5000,
+    runs: int = 7,
+    names: tuple[str, ...] = ("msp", "knn", "vim"),
+) -> list[Claim]:
+    """For each detector: guard(x), checks included, against the bare network on the same images."""
+    net = create("wide_resnet", depth=40, widen=2, classes=10)
+    model = wrap(net, mean=(0.5,), std=(0.25,))
+    g = generator(0, "benchmark")
+    x = torch.rand(images, 3, 32, 32, generator=g)
+    batches = [(x, torch.arange(images) % 10)]
+
+    @torch.no_grad()
+    def bare() -> None:
+        model.net((x - model.mean) / model.std)
+
+    found = []
+    for name in names:
+        detector = registry.get(name)(model)
+        fit_all([detector], batches)
+        if isinstance(detector, KNN):
+            rows = torch.randn(bank, model.head.in_features, generator=g)
+            detector.bank_ = normalize(rows, dim=1)
+        guard = Guard.calibrated(detector, batches)
+        value, spread = ratio(lambda guard=guard: guard(x), bare, runs)
+        detail = f"WRN-40-2, {images} images" + (f", bank {bank}" if name == "knn" else "")
+        found.append(Claim(f"guard of {name} / bare network", value, BAR, runs, spread, detail))
+    return found
+
+
+def of_outputs() -> tuple[str, ...]:
+    """Every detector that is a formula of logits and features."""
+    model = wrap(create("small_cnn", classes=10))
+    names = [n for n in registry.names() if not hasattr(registry.get(n), "example")]
+    made = {n: registry.get(n)(model) for n in names}
+    return tuple(n for n, d in made.items() if isinstance(d, OutputDetector) and not d.taps)
+
+
+if __name__ == "__main__":
+    chosen = of_outputs() if "--all" in sys.argv else ("msp", "knn", "vim")
+    measured = []
+    for name in chosen:
+        (c,) = claims(names=(name,))
+        measured.append(c)
+        mark = "holds" if c.holds else "MISSED"
+        print(f"{c.name:45s} {c.ratio:6.3f}  bar {c.bar:5.2f}  {mark}  ({c.detail})", flush=True)
+    sys.exit(0 if all(c.holds for c in measured) else 1)

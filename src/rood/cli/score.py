@@ -1,0 +1,74 @@
+"""`rood score`: a folder of images through a guard."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rood.cli import app
+
+if TYPE_CHECKING:
+    from rood.guarding.scoring import FolderScores
+
+
+@app.command()
+def score(
+    guard: Annotated[Path, typer.Argument(help="A folder that `rood fit` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Images, of any size; sub-folders too.")],
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the rows to this file; default: to stdout.")
+    ] = None,
+    drift: Annotated[
+        Path | None,
+        typer.Option(help="Add to this CSV: the share rejected, window by window, by file name."),
+    ] = None,
+    window: Annotated[int, typer.Option(help="Images a window of --drift.")] = 200,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
+    batch_size: Annotated[int, typer.Option(help="Images at once: speed, not scores.")] = 64,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out unreadable images and name them.")
+    ] = False,
+) -> None:
+    """Label, score, and accept or reject every image of a folder."""
+    from rood.cli.show import progress
+    from rood.evaluation.folder import said_plainly
+    from rood.evaluation.settings import pick_device
+    from rood.guarding.drift import DriftLog
+    from rood.guarding.guard import Guard
+    from rood.guarding.scoring import FolderScores
+
+    loaded = Guard.load(guard).to(pick_device(device))
+    scores = FolderScores(loaded, folder, batch_size, skip_bad)
+    log = DriftLog(drift, loaded.calibration, window) if drift else None
+    with ExitStack() as stack:
+        table = sys.stdout
+        if csv is not None:
+            stack.enter_context(said_plainly(csv))
+            table = stack.enter_context(csv.open("w", encoding="utf-8", newline=""))
+        for _ in progress(scores.run(table, log), "scoring"):
+            pass
+    _tell(scores, to_stderr=csv is None)
+    if csv is not None:
+        typer.echo(f"rows: {csv}")
+
+
+def _tell(scores: "FolderScores", *, to_stderr: bool) -> None:
+    from rood.report.words import shown
+
+    share, low, high = (100 * v for v in scores.share())
+    expected = 100 * scores.guard.calibration.bound
+    typer.echo(
+        f"{scores.rejected} of {scores.scored} images rejected: {share:.1f} % "
+        f"({low:.1f} to {high:.1f}); {expected:.1f} % is expected of in-distribution images",
+        err=to_stderr,
+    )
+    if scores.resized:
+        h, w = scores.guard.shape[1:]
+        typer.echo(f"note: {scores.resized} images were resized to {h}x{w}", err=True)
+    if scores.skipped:
+        named = ", ".join(repr(shown(name)) for name in scores.skipped[:20])
+        more = f" and {len(scores.skipped) - 20} more" if len(scores.skipped) > 20 else ""
+        n = len(scores.skipped)
+        typer.echo(f"note: {n} could not be read and were skipped: {named}{more}", err=True)

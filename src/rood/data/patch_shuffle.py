@@ -1,0 +1,68 @@
+"""Images whose patches have changed places."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import UInt64
+
+from rood.data._nested import divided, inner, whole
+from rood.data.base import ImageSet, Shape, Source
+from rood.errors import InputError
+
+_FORM = "patch_shuffle:SIDE[,seed=0]@SPEC"
+
+
+class PatchShuffle(Source):
+    """Another source's images cut into SIDE x SIDE patches that change places: SIDE[,seed=0]@SPEC.
+
+    Colours and textures stay, the whole is gone. The new places depend on the seed and the image
+    alone. There are no labels: these are outliers.
+    """
+
+    def load(
+        self,
+        argument: str,
+        *,
+        shape: Shape | None = None,
+        limit: int | None = None,
+        skip_bad: bool = False,
+    ) -> ImageSet:
+        own, spec = divided(argument, _FORM)
+        number, comma, option = own.partition(",")
+        key, _, seed = option.partition("=")
+        if comma and key.strip() != "seed":
+            raise InputError(f"expected {_FORM}, got {argument!r}")
+        side = whole(number.strip(), 2, _FORM, argument)
+        purpose = f"patch shuffle {whole(seed.strip() or '0', 0, _FORM, argument)}"
+        images = inner(spec, shape, skip_bad).thin(limit)
+        _, h, w = images.shape
+        if h % side or w % side:
+            raise InputError(
+                f"expected images whose sides {side} divides, got {h}x{w} in {argument!r}"
+            )
+        return replace(
+            images,
+            images=shuffled(images.images, side, images.hashes(purpose)),
+            labels=None,
+            classes=(),
+            files=(),
+        )
+
+
+def shuffled(
+    x: torch.Tensor, side: int, keys: UInt64[np.ndarray, " n"]
+) -> torch.Tensor:  # (n, c, h, w) in and out
+    """Every image's patches in an order that its key gives, never the one they had."""
+    n, c, h, w = x.shape
+    orders = torch.from_numpy(np.stack([_order(int(key), side**2) for key in keys]))  # (n, s^2)
+    patches = x.view(n, c, side, h // side, side, w // side).permute(0, 2, 4, 1, 3, 5)
+    patches = patches.reshape(n, side**2, c, h // side, w // side)
+    moved = patches[torch.arange(n)[:, None], orders]
+    moved = moved.view(n, side, side, c, h // side, w // side).permute(0, 3, 1, 4, 2, 5)
+    return moved.reshape(n, c, h, w)
+
+
+def _order(key: int, count: int) -> np.ndarray:
+    order = np.random.default_rng(key).permutation(count)
+    return np.roll(order, 1) if (order == np.arange(count)).all() else order

@@ -1,0 +1,92 @@
+"""Data sets of torchvision."""
+
+import importlib
+import inspect
+import io
+from typing import Any
+
+import torch
+from PIL import Image
+
+from rood.data._paths import expanded
+from rood.data._query import divided
+from rood.data._reading import Reading, text
+from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
+from rood.errors import CapabilityError, DataError, InputError
+from rood.offline import offline
+from rood.registry import unknown
+
+
+class Torchvision(Source):
+    """NAME?root=FOLDER&train=false: torchvision.datasets.NAME(root, train=False).
+
+    What follows root goes to its constructor: train, split, ... It is downloaded to root where it
+    is not there yet, unless rood is offline. Needs torchvision.
+    """
+
+    def load(
+        self,
+        argument: str,
+        *,
+        shape: Shape | None = None,
+        limit: int | None = None,
+        skip_bad: bool = False,
+    ) -> ImageSet:
+        if shape is not None:
+            check_shape(shape)
+        name, options = divided(argument)
+        found = _opened(name, dict(options))
+        places = spaced(len(found), limit)
+        reading = Reading(shape)
+        for i in places:
+            image, label = found[i][:2]
+            where = f"image {i} of {name}"
+            y = label if isinstance(label, int) else -1
+            reading.add(_png(image, where), y, skip_bad, name=f"{i:08d}", where=where)
+        if not reading.pictures:
+            raise DataError(f"expected images in {name!r}, got none")
+        note = f"used {len(places)} of {len(found)} images, evenly spaced"
+        return ImageSet(
+            name=text(name),
+            images=torch.from_numpy(reading.stack()),
+            labels=torch.tensor(reading.labels) if max(reading.labels) >= 0 else None,
+            classes=tuple(map(str, getattr(found, "classes", None) or ())),
+            notes=(*([note] if len(places) < len(found) else []), *reading.notes()),
+            files=tuple(reading.names),
+        )
+
+
+def _opened(name: str, options: dict[str, str]) -> Any:
+    try:
+        known = vars(importlib.import_module("torchvision.datasets"))
+    except Exception as e:  # beside another build of torch it fails in many ways
+        raise CapabilityError(
+            f"needs torchvision, which does not import here ({type(e).__name__}): install the one "
+            "made for this torch, or save the images as a folder or an .npz file"
+        ) from e
+    classes: dict[str, Any] = {n: v for n, v in known.items() if inspect.isclass(v)}
+    if name not in classes:
+        raise unknown("data set of torchvision", name, classes)
+    make = classes[name]
+    if "root" not in options:
+        raise InputError(f"expected {name}?root=FOLDER, where its files are or shall be")
+    root = str(expanded(options.pop("root")))
+    words: dict[str, Any] = {
+        k: {"true": True, "false": False}.get(v, v) for k, v in options.items()
+    }
+    if "download" in inspect.signature(make).parameters:
+        words = {"download": not offline()} | words
+    try:
+        return make(root, **words)
+    except (OSError, RuntimeError, TypeError, ValueError) as e:
+        reason = " ".join(str(e).split())[:200]
+        raise DataError(f"torchvision cannot open {name} in {root!r}: {reason}") from e
+
+
+def _png(image: Any, where: str) -> bytes:
+    """As a file without loss, so that every picture goes through the same decoder."""
+    if not isinstance(image, Image.Image):
+        raise DataError(f"expected a picture at {where}, got {type(image).__name__}")
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""The guard: a classifier and a calibrated detector in one folder, which accepts or rejects."""

@@ -1,0 +1,78 @@
+"""A threshold that keeps a promise about false alarms, and how far the promise goes."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import betaincinv
+
+from rood.errors import InputError
+from rood.metrics import Interval, false_alarm_at, wilson
+
+SLACK = 1e-9  # 0.05 * 200 must be 10, whatever it is in binary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The threshold is the `rank`-th smallest of n in-distribution scores; above it is rejected.
+
+    Where a new image comes from the same source as those n, it is rejected with probability
+    (n + 1 - rank) / (n + 1) at most: by exchangeability alone, for any score and any n.
+    """
+
+    rate: float  # of false alarms, as asked for
+    n: int
+    rank: int
+    threshold: float
+    rejected: int  # of the n
+
+    @property
+    def bound(self) -> float:
+        """The most that the probability of a false alarm can be; `rate` at the most."""
+        return (self.n + 1 - self.rank) / (self.n + 1)
+
+    @property
+    def observed(self) -> Interval:
+        """The share of the n that is rejected, with Wilson's interval."""
+        return wilson(self.rejected / self.n, self.n)
+
+    @property
+    def deployed(self) -> Interval:
+        """The rate of this one threshold, over draws of the n: it follows Beta(n + 1 - rank, rank).
+
+        Exact where no two scores are equal; with ties the rate can only be lower.
+        """
+        low, high = betaincinv(self.n + 1 - self.rank, self.rank, [0.025, 0.975]).tolist()
+        return Interval(self.bound, low, high)
+
+    def told(self) -> str:
+        """All of it in a sentence."""
+        share, low, high = (100 * v for v in self.observed)
+        _, least, most = (100 * v for v in self.deployed)
+        return (
+            f"{self.rejected} of {self.n} calibration images are rejected, {share:.1f} % "
+            f"({low:.1f} to {high:.1f}); a new image of the same source is rejected with "
+            f"probability {100 * self.bound:.2f} % at most, on average over calibrations; for this "
+            f"one the rate lies between {least:.1f} and {most:.1f} % with 95 % probability"
+        )
+
+
+def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
+    """The lowest threshold that promises at most a share `rate` of false alarms."""
+    if not 0 < rate < 1:
+        raise InputError(f"expected a false-alarm rate between 0 and 1, got {rate:g}: try 0.05")
+    false_alarm_at(0.0, inside=scores)  # which says what is wrong with them
+    values = np.asarray(scores, dtype=np.float64)
+    needed = math.ceil((1 / rate - 1) * (1 - SLACK))
+    if values.size < needed:
+        raise InputError(
+            f"expected at least {needed} in-distribution images for a false-alarm rate of "
+            f"{rate:g}, got {values.size}: give more images or allow more false alarms"
+        )
+    rank = values.size + 1 - math.floor(rate * (values.size + 1) * (1 + SLACK))
+    threshold = float(np.partition(values, rank - 1)[rank - 1])
+    if not math.isfinite(threshold):
+        raise InputError(f"expected finite scores to set a threshold by, got {threshold}")
+    rejected = int((values > threshold).sum())
+    return Calibration(rate=rate, n=values.size, rank=rank, threshold=threshold, rejected=rejected)

@@ -1,0 +1,115 @@
+"""Programs of torch.export: the graph is open, so the last linear layer is found in it."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rood.errors import CheckpointError, InputError
+from rood.models.adapt import Foreign
+from rood.models.model import logits_of
+from rood.shapes import Images
+
+
+def find(path: str, weights: str | Path | None) -> Foreign:
+    """The program in a .pt2 file. Like any program, run it only if you trust its origin."""
+    if weights is not None:
+        raise InputError(f"expected no weights beside {path!r}, which holds its own")
+    _refuse_pickles(path)
+    try:
+        program = torch.export.load(path)
+    except Exception as e:  # whatever a damaged archive leads to
+        raise CheckpointError(f"{path!r} is damaged or of another torch: {type(e).__name__}") from e
+    whole = program.module()
+    assert isinstance(whole, fx.GraphModule)
+    places = [n for n in whole.graph.nodes if n.op == "placeholder"]
+    if len(places) != 1 or len(places[0].meta["val"].shape) != 4:
+        raise InputError(f"expected a program of one batch of images in {path!r}")
+    batch, channels, *size = places[0].meta["val"].shape
+    fixed = batch if isinstance(batch, int) else None
+    if fixed not in (None, 1):
+        raise InputError(
+            f"expected a program for any number of images in {path!r}, got one for {fixed}: "
+            "export it with a dynamic first dimension"
+        )
+    notes = () if fixed is None else ("exported for one image at a time: slow",)
+    known = all(isinstance(n, int) for n in (channels, *size))
+    shape = (int(channels), int(size[0]), int(size[1])) if known else None
+    return Foreign(net=_opened(whole, fixed), name=path, shape=shape, notes=notes)
+
+
+class _Program(nn.Module):
+    """A graph, and its last linear layer as a layer."""
+
+    def __init__(self, body: nn.Module, head: nn.Module, at_once: int | None) -> None:
+        super().__init__()
+        self.body = body
+        self.head = head
+        self.at_once = at_once
+
+    def forward(self, x: Images) -> Tensor:
+        if self.at_once is None or len(x) == 0:
+            return self.head(self.body(x))
+        return self.head(torch.cat([logits_of(self.body(one)) for one in x.split(self.at_once)]))
+
+
+def _opened(whole: fx.GraphModule, at_once: int | None) -> nn.Module:
+    """The network cut before its last linear layer, where the logits come straight from one."""
+    graph = whole.graph
+    end = next(n for n in graph.nodes if n.op == "output")
+    returned = end.args[0]
+    results = list(returned) if isinstance(returned, tuple | list) else [returned]
+    last = results[0]
+    head: nn.Module = nn.Identity()
+    if isinstance(last, fx.Node) and last.target is torch.ops.aten.linear.default:
+        features, *names = last.args
+        values = [_value(whole, n) for n in names if isinstance(n, fx.Node)]
+        head, last = _linear(values), features
+    end.args = (last,)
+    graph.set_codegen(fx.graph.CodeGen())  # a plain argument in, a plain tensor out
+    graph.eliminate_dead_code()
+    # a new module: the program's own refuses eval(), which its graph has been through
+    return _Program(fx.GraphModule(whole, graph), head, at_once)
+
+
+def _value(module: nn.Module, node: fx.Node) -> Tensor:
+    value: Any = module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _linear(values: list[Tensor]) -> nn.Linear:
+    weight = values[0].detach()
+    head = nn.Linear(weight.shape[1], weight.shape[0], bias=len(values) > 1, dtype=weight.dtype)
+    head.load_state_dict(dict(zip(("weight", "bias"), (v.detach() for v in values), strict=False)))
+    return head
+
+
+def _refuse_pickles(path: str) -> None:
+    """torch.export.load unpickles what is marked so: only files without such parts come to it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            parts = {n.partition("/")[2]: archive.read(n) for n in names}
+    except FileNotFoundError as e:
+        raise CheckpointError(f"expected a program of torch.export at {path!r}, found none") from e
+    except (OSError, zipfile.BadZipFile) as e:
+        raise CheckpointError(f"{path!r} is damaged or no file of torch.export.save") from e
+    configs = [json.loads(v) for n, v in parts.items() if n.endswith("_config.json")]
+    pickled = any(p.get("use_pickle") for c in configs for p in c.get("config", {}).values())
+    if len(set(names)) < len(names) or "archive_format" not in parts or pickled:
+        raise CheckpointError(
+            f"{path!r} holds more than tensors and a graph, which rood never unpickles: "
+            "save it anew with torch.export.save, without objects of your own"
+        )
+    for name, content in parts.items():
+        if name.endswith(".pt"):
+            try:
+                torch.load(io.BytesIO(content), weights_only=True)
+            except Exception as e:
+                raise CheckpointError(f"{path!r} holds {name!r}, which is more than tensors") from e

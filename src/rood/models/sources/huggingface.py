@@ -1,0 +1,98 @@
+"""Image classifiers of the Hugging Face hub, or of a folder saved as the hub has them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rood.errors import CapabilityError
+from rood.models.adapt import Foreign, Mode, Shape
+from rood.offline import offline
+
+MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+
+
+def find(name: str, weights: str | Path | None) -> Foreign:
+    """A model of AutoModelForImageClassification; mean, std and size from its processor's JSON."""
+    net, config, settings = _read(name)
+    if weights is not None:
+        from rood.models.sources.python import fill
+
+        fill(net, weights)
+    notes: list[str] = []
+    if not settings:
+        notes.append("no image processor was found: pixels are passed on without mean and std")
+    shape = _shape(config, settings)
+    if settings.get("do_center_crop") or settings.get("crop_pct"):
+        notes.append("images are resized whole, where its own preparation crops their middle")
+    mean, std = normalisation(settings)
+    labels = getattr(config, "id2label", None) or {}
+    return Foreign(
+        net=net,
+        name=name,
+        mean=mean,
+        std=std,
+        shape=shape,
+        mode=MODES.get(settings.get("resample", 2), "bilinear"),
+        classes=[str(labels[k]) for k in sorted(labels, key=int)],
+        notes=tuple(notes),
+        facts={"architecture": type(net).__name__},
+    )
+
+
+def normalisation(settings: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std in units of pixels in [0, 1], whatever the processor rescales 8 bits to."""
+    if not settings:
+        return (0.0,), (1.0,)
+    scale = (
+        255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
+    )
+    scale = 1.0 if abs(scale - 1) < 1e-6 else scale  # 1/255 in six digits
+    shift = 1.0 if settings.get("rescale_offset") else 0.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    if settings.get("do_normalize", True) and settings.get("image_mean"):
+        mean, std = (_several(settings[f"image_{k}"]) for k in ("mean", "std"))
+    return tuple((m + shift) / scale for m in mean), tuple(s / scale for s in std)
+
+
+def _several(value: Any) -> tuple[float, ...]:
+    return tuple(map(float, value)) if isinstance(value, list | tuple) else (float(value),)
+
+
+def _shape(config: Any, settings: Mapping[str, Any]) -> Shape | None:
+    """What reaches the network: the crop where there is one, else what is resized to."""
+    cropped = settings.get("do_center_crop") and settings.get("crop_size")
+    size = cropped or settings.get("size") or getattr(config, "image_size", None)
+    if isinstance(size, Mapping):
+        edge = size.get("shortest_edge")
+        size = (size.get("height", edge), size.get("width", edge))
+    if isinstance(size, int):
+        size = (size, size)
+    if not size or not all(isinstance(n, int) for n in size):
+        return None
+    return int(getattr(config, "num_channels", 3)), int(size[0]), int(size[1])
+
+
+def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    try:
+        from transformers import AutoModelForImageClassification, ImageProcessingMixin
+    except ImportError as e:
+        raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
+    place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
+    local = offline() or place != name or Path(name).is_dir()
+    # safetensors alone: the other format is a pickle
+    options = {"local_files_only": local, "use_safetensors": True}
+    try:
+        net = AutoModelForImageClassification.from_pretrained(place, **options)
+    except (OSError, ValueError, RuntimeError) as e:
+        reason = str(e).splitlines()[0]
+        where = "on this machine" if local else "on the hub"
+        raise CapabilityError(
+            f"expected an image classifier {where} at {name!r}, got: {reason}"
+        ) from e
+    try:
+        # the settings alone: the image processor itself may want torchvision
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(place, local_files_only=local)
+    except (OSError, ValueError):
+        settings = {}
+    return net.float(), net.config, settings

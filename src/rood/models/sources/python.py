@@ -1,0 +1,94 @@
+"""A network made by a function of somebody's module."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from rood.errors import CapabilityError, CheckpointError, InputError
+from rood.models.adapt import Foreign
+from rood.models.checkpoint import load_state
+from rood.models.model import Model
+
+PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # left by wrappers around a network
+
+
+def find(spec: str, weights: str | Path | None) -> Foreign:
+    """The nn.Module or `Model` that package.module:function() gives, with the weights of a file."""
+    made = _made(spec)
+    if isinstance(made, Model):
+        net: nn.Module = made.net
+        mean, std = (v.flatten().tolist() for v in (made.mean, made.std))
+        given: dict[str, Any] = {"mean": mean, "std": std}
+    elif isinstance(made, nn.Module):
+        net, given = made, {}
+    else:
+        raise InputError(f"expected an nn.Module from {spec!r}, got {type(made).__name__}")
+    if weights is not None:
+        fill(net, weights)
+    elif not isinstance(made, Model):
+        given["notes"] = ("no --weights were given: it has those that its function gave it",)
+    return Foreign(net=net, name=spec, **given)
+
+
+def fill(net: nn.Module, weights: str | Path) -> None:
+    """Load tensors into a network; prefixes that every name has, and wrappers leave, may go."""
+    state = load_state(weights)
+    wanted = net.state_dict()
+    while state and set(state) != set(wanted):
+        prefix = next((p for p in PREFIXES if all(k.startswith(p) for k in state)), None)
+        if prefix is None:
+            break
+        state = {k.removeprefix(prefix): v for k, v in state.items()}
+    _check_fit(wanted, state, weights)
+    net.load_state_dict(state, strict=False)
+
+
+def _check_fit(wanted: dict[str, Tensor], state: dict[str, Tensor], weights: str | Path) -> None:
+    for name in sorted(set(wanted) | set(state)):
+        if name.endswith("num_batches_tracked"):
+            continue  # old files lack it, and evaluation does not use it
+        if name not in state or name not in wanted:
+            what = "lacks" if name not in state else "has no place in the network for"
+            raise CheckpointError(f"{str(weights)!r} {what} {name!r}: is it for another network?")
+        if (old := tuple(wanted[name].shape)) != (new := tuple(state[name].shape)):
+            raise CheckpointError(
+                f"expected {name!r} of shape {old} in {str(weights)!r}, got {new}: "
+                "is it for another network or number of classes?"
+            )
+
+
+def _made(spec: str) -> object:
+    module_name, _, function_name = spec.partition(":")
+    with _here_too():
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as e:
+            raise CapabilityError(f"cannot import {module_name!r} of {spec!r}: {e}") from e
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise InputError(
+            f"expected a function {function_name!r} in {module_name!r}, "
+            f"found {', '.join(sorted(known)[:8]) or 'none'}"
+        )
+    try:
+        return function()
+    except TypeError as e:
+        raise InputError(f"expected {spec!r} to need no arguments, got: {e}") from e
+
+
+@contextmanager
+def _here_too() -> Iterator[None]:
+    """The working directory among the places of modules: a command's own list lacks it."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)

@@ -1,0 +1,50 @@
+"""Networks of timm, with the mean, std and size of their configuration."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from rood.errors import CapabilityError
+from rood.models.adapt import Foreign, Mode
+from rood.offline import offline
+
+MODES: dict[str, Mode] = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic"}
+
+
+def find(name: str, weights: str | Path | None) -> Foreign:
+    """timm.create_model(name), pretrained, or with the weights of a file."""
+    try:
+        timm = importlib.import_module("timm")
+        data = importlib.import_module("timm.data")
+    except Exception as e:  # beside another torch than its torchvision's it fails in many ways
+        why = "pip install 'rood[timm]'" if isinstance(e, ModuleNotFoundError) else _first(e)
+        raise CapabilityError(f"needs timm, which does not import: {why}") from e
+    try:
+        net = timm.create_model(name, pretrained=weights is None)
+    except Exception as e:
+        where = " (ROOD_OFFLINE is set: only what was loaded before)" if offline() else ""
+        raise CapabilityError(f"timm has no pretrained {name!r}{where}: {_first(e)}") from e
+    if weights is not None:
+        from rood.models.sources.python import fill
+
+        fill(net, weights)
+    config: dict[str, Any] = data.resolve_model_data_config(net)
+    channels, height, width = config["input_size"]
+    crop = float(config.get("crop_pct") or 1)
+    note = f"images are resized whole, where its own preparation crops the middle {crop:.3g}"
+    own = getattr(net, "pretrained_cfg", None) or {}
+    return Foreign(
+        net=net,
+        name=name,
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+        shape=(channels, height, width),
+        mode=MODES.get(config.get("interpolation", "bilinear"), "bilinear"),
+        classes=tuple(own.get("label_names") or ()),
+        notes=(note,) if crop < 1 else (),
+        facts={"crop_pct": crop},
+    )
+
+
+def _first(e: BaseException) -> str:
+    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__

@@ -1,0 +1,30 @@
+"""TorchScript files: logits and their gradient, but no features, which stay inside the program."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from rood.errors import CheckpointError, InputError
+from rood.models.adapt import Foreign
+
+
+def find(path: str, weights: str | Path | None) -> Foreign:
+    """The program in a file. Like any program, run it only if you trust where it comes from."""
+    if weights is not None:
+        raise InputError(f"expected no weights beside {path!r}, which holds its own")
+    if not Path(path).is_file():
+        raise CheckpointError(
+            f"expected a TorchScript file at {path!r}, or a checkpoint of rood, .safetensors, "
+            "found none"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit's end is announced
+            net = torch.jit.load(path, map_location="cpu")
+    except RuntimeError as e:
+        raise CheckpointError(
+            f"{path!r} is no TorchScript file: if it holds a state_dict, which has no network, say "
+            f"--model package.module:function --weights {path}"
+        ) from e
+    return Foreign(net=net, name=path)

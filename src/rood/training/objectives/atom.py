@@ -1,0 +1,66 @@
+"""Adversarial training with informative outlier mining."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+from torch.nn.functional import softplus
+
+from rood.errors import InputError
+from rood.models.model import Model
+from rood.shapes import Images, Logits, Scores
+from rood.training.objectives._inner import Robust, check_weight, frozen
+from rood.training.objectives.base import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ATOM(Robust):
+    r"""L = E[-log p_y(x)] + weight E_mined max_{o' in B(o)} -log p_out(o').
+
+    p is the softmax of (z, 0): an outlier class whose logit is 0, which loses nothing against one
+    more output of the head. Then -lse(z), the score of the detector `energy`, ranks like p_out.
+    Mined are, of each step's outliers, the share `keep` with the lowest p_out after the share
+    `skip`: give the loop an `outlier_batch` 1 / keep times as large as what is to be trained on.
+    Chen et al., *ATOM: Robustifying Out-of-distribution Detection Using Outlier Mining*, ECML 2021,
+    arXiv:2006.15207, mines once an epoch; the official code attacks every other outlier, not all.
+    """
+
+    needs_outliers: ClassVar[bool] = True
+
+    weight: float = 1.0
+    keep: float = 0.25
+    skip: float = 0.125  # the very hardest may be no outliers at all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weight(self.weight)
+        if not (self.keep > 0 and self.skip >= 0 and self.keep + self.skip <= 1):
+            raise InputError(
+                "expected shares keep > 0 and skip >= 0 with keep + skip <= 1, got "
+                f"{self.keep} and {self.skip}"
+            )
+
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+        assert batch.outliers is not None
+        mined = self.mine(model, batch.outliers)
+        worst = self.worst(model, taken_in, mined, generator)
+        z, n = model(torch.cat([batch.x, worst])).logits.float(), len(batch.x)
+        own = z[:n].gather(1, batch.y[:, None]).squeeze(1)
+        losses = taken_in(z)
+        return (losses[:n] - own).mean() + self.weight * losses[n:].mean()
+
+    def mine(self, model: Model, outliers: Images) -> Float[Tensor, "m c h w"]:
+        """The outliers to train on."""
+        with frozen(model):
+            z = model(outliers).logits
+        count = max(1, int(self.keep * len(outliers)))
+        first = min(int(self.skip * len(outliers)), len(outliers) - count)
+        hardest = taken_in(z).argsort(descending=True, stable=True)
+        return outliers[hardest[first : first + count]]
+
+
+def taken_in(z: Logits) -> Scores:
+    """-log p_out = log(1 + sum exp z): how far an image is taken for one of the classes."""
+    return softplus(z.float().logsumexp(dim=1))

@@ -1,0 +1,107 @@
+"""All that one network depends on, and how people write it down."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rood import config
+from rood.errors import ConfigError, InputError
+from rood.threat import Linf, parse
+from rood.training.objectives import Objective, registry
+from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.settings import Settings
+
+# ALOE's rule, floor(255 eps + 1) steps of 1/255, is dear beyond this
+_FINE = 4 / 255
+_COARSE_STEPS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train on, what to train, and how."""
+
+    data: str  # where nothing is held out, a part of it is trained on
+    held_out: str | None = None  # labelled images that measure the accuracy
+    outliers: str | None = None  # SPEC[,SPEC...]
+    unseen: tuple[
+        str, ...
+    ] = ()  # OOD sets for later tests: outliers that show the same are dropped
+    size: int | None = None  # pixels of a side; None: the images' own
+    skip_bad: bool = False
+    backbone: str = "small_cnn"
+    architecture: dict[str, object] = field(default_factory=dict)
+    mean: tuple[float, ...] = ()  # of each channel; empty: that of the training images
+    std: tuple[float, ...] = ()
+    objective: Objective = field(default_factory=CrossEntropy)
+    settings: Settings = field(default_factory=Settings)
+
+
+def words(path: Path) -> dict[str, Any]:
+    """What a settings file says, as it stands."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as e:
+        raise ConfigError(f"expected a settings file at {path}: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"expected TOML in {path}, got something else: {e}") from e
+
+
+def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The words with others on top; those of the objective and the settings need no table."""
+    result = {"settings": {}, "objective": "cross_entropy"} | dict(values)
+    for key, value in options.items():
+        if key in Settings.__dataclass_fields__:
+            if not isinstance(result["settings"], dict):
+                raise ConfigError(f"expected a table of settings, got {result['settings']!r}")
+            result["settings"] = result["settings"] | {key: value}
+        elif key == "eps":
+            result["objective"] = _named(result["objective"]) | {key: value}
+        else:
+            result[key] = value
+    return result
+
+
+def read(values: Mapping[str, Any], where: str) -> Recipe:
+    """A recipe from TOML, where the objective is a name, or a table with its name and options."""
+    given = dict(values)
+    if "data" not in given:
+        raise ConfigError(f"{where}: expected `data`, the images to train on, got none")
+    objective = _objective(given.pop("objective", "cross_entropy"), f"{where}: objective")
+    return replace(config.build(Recipe, given, where), objective=objective)
+
+
+def _objective(said: object, where: str) -> Objective:
+    options = dict(_named(said, where))
+    cls: Any = registry.get(options.pop("name"))
+    if "eps" in options and "eps" not in cls.__dataclass_fields__:
+        raise InputError(f"expected no eps for {cls.__module__.rpartition('.')[2]}, got one")
+    for key in ("eps", "step"):
+        if isinstance(options.get(key), str):
+            options[key] = _distance(options[key])
+    return config.build(cls, _with_steps(options), where)
+
+
+def _named(said: object, where: str = "objective") -> dict[str, Any]:
+    table = {"name": said} if isinstance(said, str) else said
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise ConfigError(f"{where}: expected a name or a table with a `name`, got {said!r}")
+    return table
+
+
+def _with_steps(options: dict[str, Any]) -> dict[str, Any]:
+    """The inner attack's steps where only some of eps, steps, step are given."""
+    eps, steps = options.get("eps"), options.get("steps")
+    if not isinstance(eps, int | float) or "step" in options:
+        return options
+    if steps is None and eps > _FINE:
+        steps = _COARSE_STEPS
+    return options if steps is None else options | {"steps": steps, "step": 2 * eps / steps}
+
+
+def _distance(text: str) -> float:
+    threat = parse(text)
+    if not isinstance(threat, Linf):
+        raise InputError(f"expected an L-infinity distance to train with, as 8/255, got {text!r}")
+    return threat.eps
