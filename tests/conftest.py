@@ -10,6 +10,7 @@ CHECKED = [
         "attacks",
         "detectors",
         "goals",
+        "guarding",
         "paper_goals",
         "models",
         "data",

@@ -28,7 +28,7 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "
     "TERM": "xterm",
 }
 GOLDEN = Path(__file__).parent / "golden" / "table.txt"
-COMMANDS = ("audit", "list", "report", "train")
+COMMANDS = ("attack", "audit", "fit", "list", "report", "score", "train")
 
 
 @pytest.fixture(scope="module")

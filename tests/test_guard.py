@@ -17,6 +17,7 @@ from refusals import refused
 from safetensors.torch import save_file
 from scipy.stats import binom
 from small_audit import small_model
+from torch.nn.functional import interpolate
 
 import rood
 from rood.detectors import (
@@ -151,6 +152,16 @@ def test_a_decision_is_label_score_and_accept(model):
     assert accept[:20].float().mean() > 0.7
     assert not accept[20:].any()
     assert not score.requires_grad
+
+
+def test_behind_a_resize_the_label_is_that_of_the_resized_image(model):
+    detector = LowResolution(MSP(model), size=(24, 24))
+    x = mixed()
+    label, score, _ = guarded(detector)(x)
+    logits = model(interpolate(x, (24, 24), mode="bilinear")).logits
+    assert torch.equal(label, logits.argmax(dim=1))
+    assert torch.equal(score, detector.score(x))
+    assert not torch.equal(label, model(x).logits.argmax(dim=1))
 
 
 def test_the_calibration_images_are_rejected_as_often_as_it_says(model):

@@ -9,14 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 from refusals import refused
+from torch import nn
 
 import rood
 from rood import data, zoo
-from rood.detectors import ODIN, PRO, Ensemble, Gram, LayeredMahalanobis, LowResolution, registry
+from rood.detectors import (
+    MSP,
+    ODIN,
+    PRO,
+    Ensemble,
+    Gram,
+    LayeredMahalanobis,
+    LowResolution,
+    registry,
+)
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
 from rood.guarding.export import OUTPUTS, why_not
 from rood.guarding.guard import Guard
+from rood.models.wrap import wrap
 from rood.testing._support import as_in_production, example
 from rood.training.recipes import SHARES
 
@@ -135,6 +146,26 @@ def test_what_no_graph_can_hold_is_refused_in_a_sentence(name, kind, digits, tmp
 def test_a_gradient_deep_inside_is_found(make, world):
     detector: Detector = make(world.model).fit(world.train)
     assert "takes a gradient" in why_not(detector)
+
+
+class Moody(nn.Module):
+    """Takes another path for dark images, which no graph can follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(192, 3)
+
+    def forward(self, x):
+        return self.head(x.flatten(1) if x.mean() > 0 else x.flatten(1).abs())
+
+
+def test_a_network_that_cannot_be_traced_is_named(world, tmp_path):
+    detector = MSP(wrap(Moody()))
+    guard = Guard.calibrated(detector, world.train)
+    with as_in_production():
+        words = "MSP on Moody cannot be exported: "
+        refused(CapabilityError, words, guard.export, tmp_path / "guard.pt2")
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_kind_of_file_is_refused(digits, tmp_path):

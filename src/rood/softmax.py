@@ -3,12 +3,14 @@
 import math
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from rood.shapes import Labels, Logits, Scores
 
 
-def margin(z: Logits, temperature: float = 1.0) -> Scores:
+def margin(z: Logits, temperature: float | Float[Tensor, ""] = 1.0) -> Scores:
     r"""m = lse_{j != y}(z_j) - z_y with y = argmax z, so that max p = 1 / (1 + e^m).
 
     With a temperature T: T (m(z / T) - log(k - 1)) + log(k - 1), which ranks like m(z / T) but

@@ -63,8 +63,8 @@ class KNN(OutputDetector):
     @torch.no_grad()
     def _nearest(self, u: Features) -> Int[Tensor, "b k"]:
         """The k nearest bank rows, nearest first. To select, inner products will do."""
-        best = u.new_empty(len(u), 0)
-        rows = torch.empty(len(u), 0, dtype=torch.long, device=u.device)
+        best = u.new_empty(u.shape[0], 0)  # not len(u), which torch.export takes for a constant
+        rows = torch.empty(u.shape[0], 0, dtype=torch.long, device=u.device)
         for at, part in zip(range(0, len(self.bank_), CHUNK), self.bank_.split(CHUNK), strict=True):
             near, place = (u @ part.T).topk(min(self.k, len(part)), dim=1)
             best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + at], dim=1)

@@ -51,4 +51,4 @@ class TemperatureScaling(OutputDetector):
         self.temperature_ = torch.tensor(math.exp(best.x), dtype=z.dtype, device=z.device)
 
     def score_outputs(self, out: Outputs) -> Scores:
-        return margin(out.logits, float(self.temperature_))
+        return margin(out.logits, self.temperature_.to(out.logits.dtype))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rood.detectors.base import Detector
 from rood.detectors.rankfeat import RankFeat
-from rood.errors import CapabilityError, InputError
+from rood.errors import CapabilityError, InputError, RoodError
 from rood.evaluation.folder import said_plainly
 from rood.files import write_whole
 from rood.guarding.judge import judge
@@ -42,7 +42,14 @@ def export(guard: "Guard", path: Path) -> None:
     x = torch.zeros(2, *guard.shape, dtype=graph.detector.model.mean.dtype)
     with torch.no_grad():
         graph(x)  # settles what depends on the first images: head, stages
-        content = kinds[path.suffix](graph, x, guard)
+        try:
+            content = kinds[path.suffix](graph, x, guard)
+        except RoodError:
+            raise
+        except Exception as e:  # the exporter raises whatever a network's own code leads it to
+            said = str(e).strip().splitlines() or [type(e).__name__]
+            what = f"{type(guard.detector).__name__} on {type(guard.model.net).__name__}"
+            raise CapabilityError(f"{what} cannot be exported: {said[0].rstrip('.')}") from e
     with said_plainly(path):
         write_whole(path, content)
 
