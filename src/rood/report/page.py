@@ -75,6 +75,8 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "detectors": tables.part(manifest, "detectors"),
         "cost": tables.part(manifest, "cost"),
         "skipped": tables.many(manifest, "skipped"),
+        "notes": tables.many(manifest, "notes"),
+        "budget": tables.part(manifest, "budget"),
         "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
         "limits": {"coin_toss": standing.COIN_TOSS, "holds": standing.HOLDS},
