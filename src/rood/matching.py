@@ -185,12 +185,15 @@ def attack_pairs(
     for x, start in zip(x_in.split(batch), starts.split(batch), strict=True):
         with torch.no_grad():
             codes = encoder(x)
-        goal, asked = _recorded(match(encoder, codes))
+        goal = match(encoder, codes)
+        recorded, asked = _recorded(goal)
         # a fresh generator for each batch, or results would depend on the size of batches
-        found.append(attack(goal, start, threat, generator(seed, "match")))
-        # the last two questions compare the result with the start
-        losses.append(-torch.stack(asked[:-2] if attack.compare else asked))
+        climb = replace(attack, compare=False)  # what compares with the start is no step
+        climbed = climb(recorded, start, threat, generator(seed, "match"))
+        losses.append(-torch.stack(asked))
         with torch.no_grad():
+            better = (goal(climbed) > goal(start)) | (not attack.compare)
+            found.append(torch.where(better.view(-1, 1, 1, 1), climbed, start))
             error.append(mape(encoder(found[-1]), codes))
     shortest = min(len(part) for part in losses)
     curves = torch.cat([part[:shortest] for part in losses], dim=1)
