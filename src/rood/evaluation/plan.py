@@ -56,11 +56,7 @@ class Plan:
         for name, images in self.sets().items():
             if len(images) == 0:
                 raise InputError(f"expected images in {name!r}, got none")
-        if (n := len(self.calibrate)) < LEAST:
-            raise InputError(
-                f"expected at least {LEAST} in-distribution images for a 95 % threshold, got {n} "
-                f"in {self.calibrate.name!r}: give more images"
-            )
+        check_enough(self.calibrate)
 
     def sets(self) -> dict[str, ImageSet]:
         """Every image set by name."""
@@ -122,6 +118,15 @@ class Plan:
             "sides": list(self.sides),
             "seed": self.seed,
         }
+
+
+def check_enough(calibrate: ImageSet) -> None:
+    """Refuse a threshold from too few images."""
+    if (n := len(calibrate)) < LEAST:
+        raise InputError(
+            f"expected at least {LEAST} in-distribution images for a 95 % threshold, got {n} "
+            f"in {calibrate.name!r}: give more images"
+        )
 
 
 def _networks(detector: Detector) -> list[str]:

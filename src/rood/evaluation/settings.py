@@ -19,10 +19,11 @@ from rood.errors import CapabilityError, InputError
 from rood.evaluation.audit import SPLIT_RULE
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.networks import Wanted, near_chance
-from rood.evaluation.plan import Plan
+from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.serving import of_logits, without_labels
 from rood.evaluation.time_budget import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
+from rood.models import zoo
 from rood.models.model import Model
 from rood.threat import parse
 from rood.training.recipes import SHARES
@@ -35,6 +36,9 @@ DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "di
 FEW = ("msp", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn", "vim", "pro_entropy")
 
 DEFAULT_LIMIT = 100
+# of images that a network from elsewhere may never have seen
+OTHERS_SHARES = {"fit": 0.5, "calibrate": 0.2, "test": 0.3}
+
 QUICK_STEPS = 20  # of PGD where none are asked for: enough for an honest gradient
 
 
@@ -201,7 +205,9 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
     """Which in-distribution images fit, calibrate and test."""
     inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
     if s.train is None:
-        parts = split(inside, "", **SHARES)  # as the networks of the zoo were trained
+        # ours have seen a part of their images already, and it must stay the part that fits
+        ours = any(n in zoo.names() or n.endswith(".safetensors") for n in s.models)
+        parts = split(inside, "", **(SHARES if ours else OTHERS_SHARES))
         fit_on = f"part of {s.inside}"
     else:
         parts = split(inside, "threshold", calibrate=0.25, test=0.75)
@@ -209,6 +215,7 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
         fit_on = s.train
         refuse_overlap(parts["fit"], parts["test"], "--train", "the test images")
         refuse_overlap(parts["fit"], parts["calibrate"], "--train", "the threshold's images")
+    check_enough(parts["calibrate"])  # before what takes long
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
     told: dict[str, Any] = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
     if notes := parts["fit"].notes:
