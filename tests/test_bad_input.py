@@ -109,7 +109,10 @@ CASES = {
         ["'a' twice"],
     ),
     "taken name": (lambda h: ["--outside", f"inside={h / 'grey.npz'}"], ["'inside'"]),
-    "no label": (lambda h: ["--inside", str(h / "grey.npz"), "--detectors", "mahalanobis"], ["labelled images", "--train"]),
+    "no label": (
+        lambda h: ["--inside", str(h / "grey.npz"), "--detectors", "mahalanobis"],
+        ["labelled images", "--train"],
+    ),
     "class without images": (
         lambda h: ["--inside", labelled(h, 240, lambda y: y != 1), "--detectors", "mahalanobis"],
         ["class 1"],
