@@ -114,7 +114,7 @@ CASES = {
         ["labelled images", "--train"],
     ),
     "class without images": (
-        lambda h: ["--inside", labelled(h, 240, lambda y: y != 1), "--detectors", "mahalanobis"],
+        lambda h: ["--inside", labelled(h, 400, lambda y: y != 1), "--detectors", "mahalanobis"],
         ["class 1"],
     ),
     "more classes than the network": (

@@ -143,6 +143,7 @@ def _fitted(
         }
         kept, unlabelled = without_labels(made, parts["fit"])
         kept, featureless = of_logits(kept, parts["fit"], m) if card["logits_only"] else (kept, ())
+        check_enough(parts["calibrate"])  # before what takes long
         with full_precision():
             detectors.fit_all(kept.values(), parts["fit"].batches(FIT_BATCH, device))
         fitted[m] = kept
@@ -215,7 +216,6 @@ def _divided(s: AuditSettings, shape: Shape) -> tuple[dict[str, ImageSet], dict[
         fit_on = s.train
         refuse_overlap(parts["fit"], parts["test"], "--train", "the test images")
         refuse_overlap(parts["fit"], parts["calibrate"], "--train", "the threshold's images")
-    check_enough(parts["calibrate"])  # before what takes long
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
     told: dict[str, Any] = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
     if notes := parts["fit"].notes:
