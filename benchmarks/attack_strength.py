@@ -30,7 +30,8 @@ from rood.detectors import fit_all, registry
 from rood.detectors.base import Detector
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.meter import metered
-from rood.goals import look_in, look_out, match_features
+from rood.goals import look_in, look_out
+from rood.matching import features, match
 from rood.metrics import auroc, summary
 from rood.models import checkpoint
 from rood.models.model import Model
@@ -170,7 +171,7 @@ def presets(detector: Detector, inside: bool, bench: Bench) -> dict[str, Climb]:
         targets = codes[torch.arange(len(x), device=x.device) % len(codes)]
         # an in-distribution image that wants out matches nothing in particular: no features at all
         targets = targets * 0 if inside else targets
-        return FeatureMatch(steps=100)(match_features(model, targets), x, threat, g)
+        return FeatureMatch(steps=100)(match(features(model), targets), x, threat, g)
 
     return {
         "aloe": aloe(PGD.aloe()),

@@ -15,10 +15,10 @@ from rood.goals import (
     flipped_and_right,
     look_in,
     look_out,
-    match_features,
     misclassify,
     rejected,
 )
+from rood.matching import features, match
 from rood.seeds import Noise, generator
 from rood.testing import toy_world
 from rood.threat import L2, Linf
@@ -120,8 +120,8 @@ def test_exemplars_are_aimed_at_by_the_nearest_features():
 
 
 def test_matching_its_own_features_is_the_optimum():
-    features = WORLD.model(X).features.detach()
-    goal = match_features(WORLD.model, features)
+    codes = WORLD.model(X).features.detach()
+    goal = match(features(WORLD.model), codes)
     assert goal(X).abs().max() < 1e-10
     assert torch.equal(goal.take(torch.tensor([2, 5]))(X[[2, 5]]), goal(X)[[2, 5]])
 

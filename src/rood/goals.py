@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rood.attacks.base import Goal
 from rood.detectors.base import Detector, ScoreFunction
+from rood.matching import features, match
 from rood.models.model import Model
-from rood.shapes import Features, Images, Labels
+from rood.shapes import Images, Labels
 from rood.softmax import margin_over, uniform_cross_entropy
 
 CLASSES = 3  # the classes an image resembles most, each aimed at by itself
@@ -33,7 +34,7 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
         if (known := codes()) is not None:
             near = torch.cdist(out.features, known).topk(min(NEAREST, len(known)), largest=False)
-            goals += [match_features(model, known[i]) for i in near.indices.unbind(dim=1)]
+            goals += [match(features(model), known[i]) for i in near.indices.unbind(dim=1)]
         return tuple(goals)
 
     return replace(_moved(detector, -1), aim=aim)
@@ -52,7 +53,7 @@ def look_out(detector: Detector) -> Goal:
         return (
             misclassify(model, out.logits.argmax(dim=1)),
             Goal(lambda x: -uniform_cross_entropy(model(x).logits)),
-            match_features(model, torch.zeros_like(out.features)),
+            match(features(model), torch.zeros_like(out.features)),
         )
 
     return replace(_moved(detector, +1), aim=aim)
@@ -66,14 +67,6 @@ def misclassify(model: Model, labels: Labels) -> Goal:
     return Goal(
         lambda x: margin_over(model(x).logits, labels),
         rows=lambda index: misclassify(model, labels[index]),
-    )
-
-
-def match_features(model: Model, targets: Features) -> Goal:
-    """An image asks for given features: minus the mean squared distance from them."""
-    return Goal(
-        lambda x: -(model(x).features - targets).square().mean(dim=1),
-        rows=lambda index: match_features(model, targets[index]),
     )
 
 
