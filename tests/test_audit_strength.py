@@ -1,6 +1,7 @@
 """An audit tries what is known to work, and says so when its gradient cannot be trusted."""
 
 import copy
+import json
 import threading
 
 import numpy as np
@@ -9,11 +10,12 @@ import torch
 from test_audit_sanity import attacked, verdicts
 from toy_audit import audited, scores, toy_case
 
-from rood.attacks import PGD, RandomSearch
+from rood.attacks import PGD, RandomSearch, WorstOf
 from rood.detectors import MSP, DeepEnsemble, Energy, Ensemble
 from rood.detectors.base import OutputDetector
 from rood.errors import DataError, InputError, ResultsError
 from rood.evaluation.manifest import full_precision
+from rood.evaluation.run import Run
 from rood.evaluation.settings import AuditSettings, prepare
 from rood.evaluation.tables import _attack_findings
 from rood.goals import misclassify
@@ -171,3 +173,21 @@ def test_training_images_are_not_tested_on():
     settings = AuditSettings(train="digits:inside", detectors=("msp",), threats=())
     with pytest.raises(DataError, match="--train and the test images to share no image"):
         prepare(settings)
+
+
+def test_images_that_are_done_change_no_metric(case, tmp_path, monkeypatch):
+    """Left alone beyond every clean image of the other side, or climbed on for nothing."""
+    plan = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.15)]}
+    plan |= {"attack": WorstOf(tier="quick")}
+    short = audited(case, tmp_path / "short", **plan)
+    monkeypatch.setattr(Run, "_enough", lambda *_: torch.inf)
+    long = audited(case, tmp_path / "long", **plan)
+    cost = [json.loads((r.folder / "manifest.json").read_text())["cost"] for r in (short, long)]
+    assert cost[0]["backwards"] < cost[1]["backwards"]
+    metrics = [
+        {(r.dataset, r.side, r.metric): r.value for r in results.rows if r.verdict != "-"}
+        for results in (short, long)
+    ]
+    ranked = [k for k in metrics[0] if not k[2].startswith("flag_")]
+    assert ranked
+    assert {k: metrics[0][k] for k in ranked} == pytest.approx({k: metrics[1][k] for k in ranked})
