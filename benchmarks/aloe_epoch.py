@@ -34,7 +34,8 @@ def random_images(n: int, name: str, labels: bool) -> ImageSet:
 
 
 def epochs(options: argparse.Namespace, images: int, count: int) -> Iterator[Epoch]:
-    model = wrap(create("resnet18", classes=10), mean=(0.5,) * 3, std=(0.25,) * 3)
+    net = create(options.backbone, classes=10)
+    model = wrap(net, mean=(0.5,) * 3, std=(0.25,) * 3)
     settings = Settings(
         epochs=count,
         batch_size=options.batch,
@@ -42,6 +43,7 @@ def epochs(options: argparse.Namespace, images: int, count: int) -> Iterator[Epo
         lr=0.01,
         augment=Augment(shift=4, flip=True),
         compile=options.compile,
+        graph=options.graph,
     )
     return train(
         model,
@@ -81,10 +83,12 @@ def show_profile(options: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--batch", type=int, default=128, help="images a step; twice the outliers")
     parser.add_argument("--epochs", type=int, default=4, help="the first warms up")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--graph", action="store_true", help="a CUDA graph of each step")
     parser.add_argument("--mode", help="of torch.compile: reduce-overhead, max-autotune")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
@@ -106,6 +110,7 @@ def main() -> int:
             {"claim": "ALOE epoch, seconds", "median": round(found, 3), "bar": BAR}
             | {"first": round(seconds[0], 2), "n": len(seconds) - 1, "images": options.images}
             | {"batch": options.batch, "compile": options.compile, "mode": options.mode}
+            | {"backbone": options.backbone, "graph": options.graph}
             | {"holds": found <= BAR}
         )
     )

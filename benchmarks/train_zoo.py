@@ -1,6 +1,6 @@
 """Train networks of the zoo, one after the other or several at once; cut off, it goes on.
 
-    python -m benchmarks.train_zoo 'cifar10-*' gtsrb-aloe --out DIR [--jobs 2] [--device cuda]
+    python -m benchmarks.train_zoo 'cifar10-*' gtsrb-aloe --out DIR [--jobs 2] [--compile]
 
 writes DIR/NAME.safetensors (float16), DIR/NAME.json and, meanwhile, a state after each epoch. What
 is there and whole is not trained again. The data is where ROOD_CIFAR10 and ROOD_DATA say; what is
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -44,8 +45,11 @@ def whole(weights: Path) -> bool:
     return True
 
 
-def train_one(name: str, out: Path, device: str) -> bool:
+def train_one(name: str, out: Path, device: str, compiled: bool) -> bool:
     """Train and write one network; whether that went well."""
+    recipe = RECIPES[name]
+    settings = replace(recipe.settings, compile=compiled)
+    RECIPES[name] = replace(recipe, settings=settings)
     weights = out / f"{name}.safetensors"
     start = time.perf_counter()
     try:
@@ -64,9 +68,12 @@ def train_one(name: str, out: Path, device: str) -> bool:
     return True
 
 
-def train_at_once(names: list[str], out: Path, device: str, jobs: int) -> list[bool]:
+def train_at_once(
+    names: list[str], out: Path, device: str, compiled: bool, jobs: int
+) -> list[bool]:
     """A process for each network, `jobs` of them at a time."""
     command = [sys.executable, "-m", "benchmarks.train_zoo", "--out", str(out), "--device", device]
+    command += ["--compile"] if compiled else []
     waiting, running, results = list(names), [], []
     try:
         while waiting or running:
@@ -87,6 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the networks")
     args = parser.parse_args()
     try:
         names = chosen(args.names)
@@ -94,9 +102,9 @@ def main() -> None:
         sys.exit(str(e))
     args.out.mkdir(parents=True, exist_ok=True)
     if args.jobs > 1 and len(names) > 1:
-        good = train_at_once(names, args.out, args.device, args.jobs)
+        good = train_at_once(names, args.out, args.device, args.compile, args.jobs)
     else:
-        good = [train_one(name, args.out, args.device) for name in names]
+        good = [train_one(name, args.out, args.device, args.compile) for name in names]
     sys.exit(0 if all(good) else 1)
 
 

@@ -49,6 +49,6 @@ def _conditions(run: Mapping[str, Any]) -> str:
         f"standard error over the runs. Times, from random starts on {run['images']} images: the median "
         f"of {run['runs']} interleaved runs, ratios taken run by run; "
         "cpu is the process's own time. Bars for "
-        f"rood as called: {bars} wall time, and from x a mean loss no lower than theirs. {run['date']}, "
+        f"rood with their goal, the cross-entropy: {bars} wall time, and from x a mean loss no lower than theirs. {run['date']}, "
         f"{run['hardware']}; {versions}."
     )

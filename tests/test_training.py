@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -255,3 +255,20 @@ def test_the_loop_runs_on_a_gpu(tmp_path: Path) -> None:
     )
     assert all(math.isfinite(e.loss) for e in epochs)
     assert generator(0).device.type == "cpu"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_recorded_steps_learn_what_others_learn() -> None:
+    losses = []
+    for graph in (False, True):
+        epochs = train(
+            new_model(),
+            ALOE(eps=0.02, steps=2, step=0.02),
+            toy(),
+            outliers=noise(),
+            settings=replace(QUICK, graph=graph),
+            device="cuda",
+        )
+        losses.append([e.loss for e in epochs])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)

@@ -24,14 +24,17 @@ from rood.errors import InputError, RoodError
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.testing._support import as_in_production
+from rood.testing._support import example as as_example
 from rood.training import compiled, loop, objectives
 from rood.training.average import Average
 from rood.training.compiled import Compiled
 from rood.training.feed import Feed
 from rood.training.loop import Epoch, accuracy_of, robust_accuracy_of, train
+from rood.training.objectives import Objective
 from rood.training.objectives.adv import ADV
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
+from rood.training.standing import Standing
 
 QUICK = Settings(epochs=4, batch_size=30, lr=0.1)
 
@@ -252,13 +255,19 @@ READS = {torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.a
 SHIFTED = Settings(batch_size=15, ema=0.9, augment=Augment(shift=1, flip=True, augmix=3.0))
 
 
+def example(name: str) -> Objective:
+    return as_example(objectives.registry.get(name))()
+
+
 @pytest.mark.parametrize("name", objectives.registry.names())
 def test_only_the_end_of_an_epoch_reads_a_value(name: str) -> None:
-    model, feed = new_model(), Feed(toy(30), toy(40, 3), SHIFTED, torch.device("cpu"))
+    objective, feed = example(name), Feed(toy(30), toy(40, 3), SHIFTED, torch.device("cpu"))
+    model = getattr(objective, "example_model", lambda m: m)(new_model())
     optimizer, average = loop._optimizer(model, SHIFTED, feed.device), Average(model, 0.9)
+    now = Standing(model, optimizer, average, loop._begin(model, objective, feed))
     loop._try_out(model, feed)
     with Waits() as waits:
-        loop._one_epoch(model, objectives.registry.get(name)(), feed, optimizer, average, 1)
+        loop._one_epoch(now, loop._passes(now, objective, feed), feed, 1)
     assert waits.lines == {"return total.item() / feed.steps"}
 
 
@@ -266,8 +275,11 @@ def test_only_the_end_of_an_epoch_reads_a_value(name: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("name", objectives.registry.names())
 def test_no_step_waits_for_the_gpu(name: str) -> None:
-    device, objective = torch.device("cuda"), objectives.registry.get(name)()
-    model, feed = new_model(), Feed(toy(), toy(40, 3), SHIFTED, device)
+    device, objective = torch.device("cuda"), example(name)
+    model, feed = (
+        getattr(objective, "example_model", lambda m: m)(new_model()),
+        Feed(toy(), toy(40, 3), SHIFTED, device),
+    )
     optimizer = loop._optimizer(model, SHIFTED, device)
     average = Average(model, 0.9)
     loop._try_out(model, feed)

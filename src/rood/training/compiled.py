@@ -10,6 +10,7 @@ from torch import nn
 from rood.models.model import Model
 
 BACKEND = "inductor"
+GRAPHS = 64  # of all parts together: for torch they are one function with several versions
 MODE: str | None = None  # as torch.compile has it: None, "reduce-overhead", "max-autotune"
 
 
@@ -30,7 +31,8 @@ class Compiled:
         for part, call in self.calls:
             part._compiled_call_impl = call
         try:
-            yield
+            with torch._dynamo.config.patch(recompile_limit=GRAPHS):
+                yield
         finally:
             for part, _ in self.calls:
                 part._compiled_call_impl = None

@@ -59,6 +59,12 @@ class Feed:
             self._pixels("outliers", self.outliers[others], size, epoch, step),
         )
 
+    def some(self, n: int) -> Batch:
+        """Up to n of the images and of the outliers, evenly spaced, as they are stored."""
+        x, y = _thin(self.images, n), _thin(self.labels, n)
+        outliers = None if self.outliers is None else _unit(_thin(self.outliers, n))
+        return Batch(_unit(x), y, outliers)
+
     def _places(self, what: str, n: int, size: int, epoch: int, step: int) -> Int[Tensor, " s"]:
         """A share of a shuffle of all n places; of several, where an epoch needs more than n."""
         if self._orders.get(what, (0, None))[0] != epoch:
@@ -73,8 +79,7 @@ class Feed:
         if augment.shift or augment.flip:
             moves = drawn_moves(size, augment, generator(seed, "augment", what, epoch, step))
             images = moved(images, augment.shift, self._sent(moves))
-        x = images.float()
-        x = x / 255 if images.dtype == torch.uint8 else x
+        x = _unit(images)
         if augment.augmix:
             source = generator(seed, "augmix", what, epoch, step)
             x = mixed(x, augment.augmix, self._sent(torch.rand(size, DRAWS, generator=source)))
@@ -86,6 +91,15 @@ class Feed:
         if self.device.type != "cuda":
             return draws.to(self.device)
         return draws.contiguous().pin_memory().to(self.device, non_blocking=True)
+
+
+def _unit(images: Tensor) -> Images:
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
+def _thin(rows: Tensor, n: int) -> Tensor:
+    every = torch.linspace(0, len(rows) - 1, min(n, len(rows)), dtype=torch.float64)
+    return rows[every.round().long().to(rows.device)]
 
 
 def drawn_moves(n: int, augment: Augment, source: torch.Generator) -> Int[Tensor, "{n} 3"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet
@@ -22,10 +22,14 @@ from rood.training import state
 from rood.training.average import Average
 from rood.training.compiled import Compiled
 from rood.training.feed import Feed
+from rood.training.graphed import Graphed, Passes
 from rood.training.objectives._inner import Robust
-from rood.training.objectives.base import Objective
+from rood.training.objectives.base import Batch, Objective
 from rood.training.parallel import join
 from rood.training.settings import Settings
+from rood.training.standing import Standing
+
+SHOWN = 10_000  # images, and outliers, that an objective sees before the first step
 
 
 @dataclass(frozen=True)
@@ -89,19 +93,21 @@ def _epochs(
 ) -> Iterator[Epoch]:
     settings = feed.settings
     optimizer = _optimizer(model, settings, feed.device)
+    memory = _begin(model, objective, feed)
     average = Average(model, settings.ema)
-    done = _continue(model, optimizer, average, out, run)
+    now = Standing(model, optimizer, average, memory)
+    done = _continue(now, out, run)
     kept = len(done)
     _try_out(model, feed)
-    compiled = Compiled(model, settings.compile)
+    compiled, passes = Compiled(model, settings.compile), _passes(now, objective, feed)
     try:
         with average.shown(model):
             yield from (Epoch(**record) for record in done)
         for epoch in range(len(done) + 1, settings.epochs + 1):
             started = time.perf_counter()
             with compiled.on(), _fastest_convolutions(feed.device):
-                loss = _one_epoch(model, objective, feed, optimizer, average, epoch)
-            _check_finite(model, loss, epoch, kept, out)
+                loss = _one_epoch(now, passes, feed, epoch)
+            _check_whole(now, objective, loss, epoch, kept, out)
             with average.shown(model):
                 measured = _measure(model, objective, held_out, settings)
             lr, seconds = optimizer.param_groups[0]["lr"], time.perf_counter() - started
@@ -110,7 +116,7 @@ def _epochs(
             if out is not None and (epoch % settings.save_every == 0 or epoch == settings.epochs):
                 kept = epoch
                 if feed.share.first:
-                    state.save(out, state.State(_tensors(model, optimizer, average), done), run)
+                    state.save(out, state.State(now.tensors(), done), run)
             with average.shown(model):
                 yield record
     finally:
@@ -118,31 +124,37 @@ def _epochs(
         model.eval().requires_grad_(False)
 
 
-def _one_epoch(
-    model: Model,
-    objective: Objective,
-    feed: Feed,
-    optimizer: torch.optim.SGD,
-    average: Average,
-    epoch: int,
-) -> float:
+def _passes(now: Standing, objective: Objective, feed: Feed) -> Passes:
+    """The forward and backward passes of a step: gradients into the parameters, the loss out."""
+    on_gpu = feed.device.type == "cuda"
+
+    def passes(batch: Batch, noise: torch.Generator) -> Tensor:
+        now.optimizer.zero_grad()
+        with torch.autocast(feed.device.type, torch.bfloat16, enabled=on_gpu):
+            loss = objective.loss(now.model, batch, noise)
+        loss.backward()
+        return loss.detach()
+
+    recorded = feed.settings.graph and on_gpu and not objective.has_memory
+    return Graphed(passes, now.model) if recorded else passes
+
+
+def _one_epoch(now: Standing, passes: Passes, feed: Feed, epoch: int) -> float:
     """The mean loss of all steps. No step waits for the GPU; the mean is read at the end."""
-    settings, on_gpu = feed.settings, feed.device.type == "cuda"
+    settings, model, optimizer = feed.settings, now.model, now.optimizer
     total = torch.zeros((), device=feed.device)
     model.train()
     for step in range(feed.steps):
         share = (epoch - 1 + step / feed.steps) / settings.epochs
         optimizer.param_groups[0]["lr"] = settings.lr_at(share)
-        batch = feed.batch(epoch, step)
+        batch = feed.batch(epoch, step)._replace(memory=now.memory)
         noise = generator(settings.seed, "objective", epoch, step)
-        optimizer.zero_grad()
-        with torch.autocast(feed.device.type, torch.bfloat16, enabled=on_gpu):
-            loss = objective.loss(model, batch, noise)
-        loss.backward()
+        with _drawing_from(generator(settings.seed, "layers", epoch, step)):
+            loss = passes(batch, noise)
         feed.share.average_step(model)
         optimizer.step()
-        average.see(model, (epoch - 1) * feed.steps + step)
-        total += loss.detach()
+        now.average.see(model, (epoch - 1) * feed.steps + step)
+        total += loss
     model.eval()
     feed.share.average([total])
     return total.item() / feed.steps
@@ -185,12 +197,16 @@ def _measure(
     return accuracy, robust_accuracy_of(model, some, objective.eps, seed=settings.seed)
 
 
-def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.optim.SGD:
+def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.optim.Optimizer:
     model.to(device).requires_grad_()
     if device.type == "cuda":
         for p in model.parameters():
             if p.ndim == 4:
                 p.data = p.data.contiguous(memory_format=torch.channels_last)
+    if settings.optimizer == "adam":
+        betas = (settings.momentum, 0.999)
+        decay = settings.weight_decay
+        return torch.optim.Adam(model.parameters(), settings.lr, betas, weight_decay=decay)
     return torch.optim.SGD(
         model.parameters(),
         lr=settings.lr,
@@ -198,6 +214,14 @@ def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.
         weight_decay=settings.weight_decay,
         nesterov=True,
     )
+
+
+@contextmanager
+def _drawing_from(source: torch.Generator) -> Iterator[None]:
+    """Layers that draw by themselves, as dropout does, draw from here where they are on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(source.get_state())
+        yield
 
 
 @contextmanager
@@ -234,42 +258,39 @@ def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSe
         )
 
 
-def _check_finite(model: Model, loss: float, epoch: int, kept: int, out: Path | None) -> None:
-    whole = torch.stack([v.isfinite().all() for v in model.state_dict().values()]).all().item()
-    if math.isfinite(loss) and whole:
+def _begin(model: Model, objective: Objective, feed: Feed) -> nn.Module | None:
+    """What the objective keeps from step to step, where it keeps something."""
+    if not objective.has_memory:
+        return None
+    if feed.share.processes > 1:
+        raise InputError(
+            f"expected one process for {objective.name}, which keeps something from step to step, "
+            f"got {feed.share.processes}: train without torchrun"
+        )
+    noise = generator(feed.settings.seed, "begin")
+    memory = objective.begin(model, feed.some(SHOWN), noise)
+    return None if memory is None else memory.to(feed.device)
+
+
+def _check_whole(
+    now: Standing, objective: Objective, loss: float, epoch: int, kept: int, out: Path | None
+) -> None:
+    if not math.isfinite(loss):
+        what = f"the loss is {loss}"
+    elif not torch.stack([v.isfinite().all() for v in now.weights().values()]).all():
+        what = "a weight is NaN or infinite"
+    elif (said := objective.wrong(now.memory)) is not None:
+        what = said
+    else:
         return
-    what = "a weight is NaN or infinite" if math.isfinite(loss) else f"the loss is {loss}"
     good = f", from the state after epoch {kept} kept in {out}" if out and kept else ""
     raise RoodError(f"training broke down in epoch {epoch}, {what}: lower lr and try again{good}")
 
 
-def _tensors(model: Model, optimizer: torch.optim.SGD, average: Average) -> dict[str, Tensor]:
-    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
-    tensors |= {f"average.{k}": v for k, v in average.mean.items()}
-    for name, p in model.named_parameters():
-        if (momentum := optimizer.state[p].get("momentum_buffer")) is not None:
-            tensors[f"momentum.{name}"] = momentum
-    return tensors
-
-
-@torch.no_grad()
-def _continue(
-    model: Model,
-    optimizer: torch.optim.SGD,
-    average: Average,
-    out: Path | None,
-    run: dict[str, Any],
-) -> list[dict[str, Any]]:
+def _continue(now: Standing, out: Path | None, run: dict[str, Any]) -> list[dict[str, Any]]:
     """Take over the state in `out`; the records of the epochs that are done."""
     found = None if out is None else state.load(out, run)
     if found is None:
         return []
-    prefix = "model."
-    weights = {k.removeprefix(prefix): v for k, v in found.tensors.items() if k.startswith(prefix)}
-    model.load_state_dict(weights)
-    for name, mean in average.mean.items():
-        mean.copy_(found.tensors[f"average.{name}"])
-    for name, p in model.named_parameters():
-        if (momentum := found.tensors.get(f"momentum.{name}")) is not None:
-            optimizer.state[p]["momentum_buffer"] = torch.empty_like(p).copy_(momentum)
+    now.restore(found.tensors)
     return list(found.epochs)

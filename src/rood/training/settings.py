@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rood.errors import InputError
 
@@ -24,11 +24,12 @@ class Augment:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """SGD with Nesterov momentum; the learning rate rises in a warm-up, then falls as a cosine."""
+    """How steps are taken; the learning rate rises in a warm-up, then falls as a cosine."""
 
     epochs: int = 30
     batch_size: int = 128  # images a step, of all processes together
     outlier_batch: int | None = None  # outliers a step; None: as many as images
+    optimizer: Literal["sgd", "adam"] = "sgd"  # with Nesterov momentum; Adam for energies and GANs
     lr: float = 0.1
     warmup: float = 0.0  # share of all steps
     momentum: float = 0.9
@@ -37,6 +38,7 @@ class Settings:
     augment: Augment = field(default_factory=Augment)
     seed: int = 0
     compile: bool = False  # torch.compile the network: minutes at the start, faster steps
+    graph: bool = False  # on a GPU: record the passes of a step once and replay them, see graphed
     save_every: int = 1  # epochs between two states on disk; the last is always kept
     robust: int = 0  # held-out images that are attacked after each epoch; 0: none
 
@@ -47,6 +49,8 @@ class Settings:
             lr=self.lr,
             save_every=self.save_every,
         )
+        if self.optimizer not in ("sgd", "adam"):
+            raise InputError(f"expected the optimizer 'sgd' or 'adam', got {self.optimizer!r}")
         if self.outlier_batch is not None:
             _positive(outlier_batch=self.outlier_batch)
         if not (0 <= self.warmup < 1 and 0 < self.momentum < 1 and self.weight_decay >= 0):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final
 
 from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from rood.errors import InputError
 from rood.models.model import Model
@@ -18,6 +18,7 @@ class Batch(NamedTuple):
     x: Images
     y: Labels
     outliers: Float[Tensor, "o c h w"] | None = None
+    memory: nn.Module | None = None  # what the objective keeps from step to step, where it does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +26,26 @@ class Objective(ABC):
     """Hyper-parameters are fields; nothing else is stored, so one instance serves all steps."""
 
     needs_outliers: ClassVar[bool] = False
+    has_memory: ClassVar[bool] = False  # True: `begin` says what is kept from step to step
+
+    def begin(self, model: Model, some: Batch, generator: Generator) -> nn.Module | None:
+        """What is kept beside the network: the loop saves it, a loss changes it as it needs.
+
+        `some` shows many of the images to come, and of the outliers.
+        """
+        return None
+
+    def wrong(self, memory: nn.Module | None) -> str | None:
+        """What went wrong with what is kept, in a few words; asked after each epoch."""
+        return None
 
     @final
     def loss(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
         """The number to lower, in float32 also under autocast."""
         if self.needs_outliers and (batch.outliers is None or len(batch.outliers) == 0):
             raise self.no_outliers()
+        if self.has_memory and batch.memory is None:  # one loss alone, outside of a loop
+            batch = batch._replace(memory=self.begin(model, batch, generator))
         return self.compute(model, batch, generator)
 
     @abstractmethod

@@ -1,0 +1,63 @@
+"""The passes of a training step as one CUDA graph, so that no kernel waits for Python."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from rood.models.model import Model
+from rood.training.objectives.base import Batch
+
+Passes = Callable[[Batch, Generator], Float[Tensor, ""]]  # forward and backward; gives the loss
+
+WARM_UP = 3  # steps before the capture, in which libraries choose their kernels
+
+
+class Graphed:
+    """`passes`, recorded on its first batch and replayed on those that follow.
+
+    The inner steps of an attack are hundreds of kernels that take less time than it takes to ask
+    for them. Batches must have one shape, and the passes may not look at a value on the host. What
+    is drawn comes from a generator of the device, so weights differ from those trained without.
+    """
+
+    def __init__(self, passes: Passes, model: Model) -> None:
+        self.passes, self.model = passes, model
+        self.batch: Batch | None = None
+
+    def __call__(self, batch: Batch, noise: Generator) -> Float[Tensor, ""]:
+        """The passes on another batch; the gradients are in the parameters afterwards."""
+        if self.batch is None:
+            self.record(batch)
+        assert self.batch is not None
+        for name, value in _tensors(self.batch).items():
+            value.copy_(getattr(batch, name))
+        self.source.manual_seed(noise.initial_seed())
+        self.graph.replay()
+        return self.loss
+
+    def record(self, batch: Batch) -> None:
+        """Run the passes a few times, undo what that did, and record them."""
+        outliers = None if batch.outliers is None else batch.outliers.clone()
+        self.batch = Batch(batch.x.clone(), batch.y.clone(), outliers)
+        self.source = torch.Generator(batch.x.device)
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(self.source)
+        before = [b.clone() for b in self.model.buffers()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self.passes(self.batch, self.source)
+        torch.cuda.current_stream().wait_stream(side)
+        for buffer, value in zip(self.model.buffers(), before, strict=True):
+            buffer.copy_(value)
+        for p in self.model.parameters():
+            p.grad = None  # so that the graph has its own, which every replay writes anew
+        with torch.cuda.graph(self.graph):
+            self.loss = self.passes(self.batch, self.source)
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    return {n: t for n, t in batch._asdict().items() if isinstance(t, Tensor)}
