@@ -24,10 +24,11 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 # pytorch-ood, torchattacks and foolbox in an environment of their own; ROOD_DATA=folder adds two
-# sets of images, and the network and images that are attacked
+# sets of images, and the network and images that are attacked. timm and torchvision beside ours
 PEERS := .venv-peers
-peers: $(PEERS)/.installed
+peers: $(PEERS)/.installed $(PEERS)/vision
 	$(PEERS)/bin/python -m benchmarks.peers
+	PYTHONPATH=$(PEERS)/vision $(BIN)/python -m pytest --no-cov tests/test_real_libraries.py
 	$(PEERS)/bin/python -m benchmarks.peers.attacks
 
 $(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
@@ -36,8 +37,12 @@ $(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirement
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers/requirements.txt
 	touch $@
 
+$(PEERS)/vision: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ torchvision==0.28.0 timm==1.0.30
+
 nightly: $(STAMP)
 	$(BIN)/python -m pytest
+	$(BIN)/rood reproduce --all --size tiny --out reproduction
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate

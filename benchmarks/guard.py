@@ -5,7 +5,8 @@ import sys
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks.measure import Claim, ratio
+from benchmarks.bare import forward
+from benchmarks.measure import Claim, ratio, report
 from rood.detectors import KNN, OutputDetector, fit_all, registry
 from rood.guarding.guard import Guard
 from rood.models.backbones import create
@@ -18,21 +19,18 @@ BAR = 1.10
 def claims(
     images: int = 64,
     bank: int = 5000,
+    depth: int = 40,
     runs: int = 7,
     names: tuple[str, ...] = ("msp", "knn", "vim"),
 ) -> list[Claim]:
     """For each detector: guard(x), checks included, against the bare network on the same images."""
-    net = create("wide_resnet", depth=40, widen=2, classes=10)
+    net = create("wide_resnet", depth=depth, widen=2, classes=10)
     model = wrap(net, mean=(0.5,), std=(0.25,))
     g = generator(0, "benchmark")
     x = torch.rand(images, 3, 32, 32, generator=g)
     batches = [(x, torch.arange(images) % 10)]
 
-    @torch.no_grad()
-    def bare() -> None:
-        model.net((x - model.mean) / model.std)
-
-    found = []
+    bare, found = forward(model, x), []
     for name in names:
         detector = registry.get(name)(model)
         fit_all([detector], batches)
@@ -41,7 +39,7 @@ def claims(
             detector.bank_ = normalize(rows, dim=1)
         guard = Guard.calibrated(detector, batches)
         value, spread = ratio(lambda guard=guard: guard(x), bare, runs)
-        detail = f"WRN-40-2, {images} images" + (f", bank {bank}" if name == "knn" else "")
+        detail = f"WRN-{depth}-2, {images} images" + (f", bank {bank}" if name == "knn" else "")
         found.append(Claim(f"guard of {name} / bare network", value, BAR, runs, spread, detail))
     return found
 
@@ -55,11 +53,5 @@ def of_outputs() -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    chosen = of_outputs() if "--all" in sys.argv else ("msp", "knn", "vim")
-    measured = []
-    for name in chosen:
-        (c,) = claims(names=(name,))
-        measured.append(c)
-        mark = "holds" if c.holds else "MISSED"
-        print(f"{c.name:45s} {c.ratio:6.3f}  bar {c.bar:5.2f}  {mark}  ({c.detail})", flush=True)
-    sys.exit(0 if all(c.holds for c in measured) else 1)
+    every = {"names": of_outputs()} if "--all" in sys.argv else {}
+    sys.exit(report("guard", claims(**every)))

@@ -1,58 +1,105 @@
 """Interleaved timing: what is compared runs in turns, so a busy machine disturbs both alike."""
 
+import datetime
 import json
+import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from rood.version import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+PEERS = ROOT / ".venv-peers" / "bin" / "python"  # where `make peers` puts the other libraries
+
+Call = Callable[[], object]
+Point = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One bar: a measured ratio and what it must not exceed."""
+    """One bar: a measured number, and what it must not exceed."""
 
     name: str
-    ratio: float
+    value: float
     bar: float
     runs: int
-    spread: float  # of the ratio over the runs: largest less smallest
+    spread: float  # of the value over the runs: largest less smallest
     detail: str
+    at_least: bool = False  # the bar is what it must reach
+    points: tuple[Point, ...] = ()  # what the value was taken from, where a table shows it
 
     @property
     def holds(self) -> bool:
-        return self.ratio <= self.bar
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def line(self) -> str:
+        mark = "holds" if self.holds else "MISSED"
+        bar = f"{'at least' if self.at_least else 'at most'} {self.bar:g}"
+        how = f"{self.detail}; n={self.runs}, spread {self.spread:.3f}"
+        return f"{self.name:48s} {self.value:8.3f}  {bar:13s} {mark}  ({how})"
 
 
-def ratio(ours: Callable[[], object], bare: Callable[[], object], runs: int) -> tuple[float, float]:
-    """Median of ours / bare over interleaved runs, and its spread. One of each warms up first."""
-    ours(), bare()
-    found = []
-    for _ in range(runs):
-        found.append(seconds(ours) / seconds(bare))
-    return statistics.median(found), max(found) - min(found)
+def times(calls: Mapping[str, Call], runs: int) -> dict[str, list[float]]:
+    """Seconds of every call in every run; all warm up first, and nobody is always first."""
+    for call in calls.values():
+        call()
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for i in range(runs):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            found[name].append(seconds(calls[name]))
+    return found
 
 
-def seconds(call: Callable[[], object]) -> float:
+def ratio(ours: Call, bare: Call, runs: int) -> tuple[float, float]:
+    """Median of ours / bare, run by run, and its spread."""
+    found = times({"ours": ours, "bare": bare}, runs)
+    return of(found["ours"], found["bare"])
+
+
+def of(ours: Sequence[float], bare: Sequence[float]) -> tuple[float, float]:
+    """Median and spread of the ratio of what was measured in turns."""
+    ratios = [a / b for a, b in zip(ours, bare, strict=True)]
+    return statistics.median(ratios), max(ratios) - min(ratios)
+
+
+def seconds(call: Call) -> float:
     start = time.perf_counter()
     call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
-def report(claims: list[Claim], out: Path) -> None:
-    """Print the table and write it as JSON, with the machine it was measured on."""
-    for c in claims:
-        mark = "holds" if c.holds else "MISSED"
-        how = f"{c.detail}; n={c.runs}, spread {c.spread:.3f}"
-        print(f"{c.name:40s} {c.ratio:6.3f}  bar {c.bar:5.2f}  {mark}  ({how})")
-    machine = {
+def machine() -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
         "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "gpu": gpu,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "rood": __version__,
+        "date": datetime.date.today().isoformat(),
     }
-    rows = [asdict(c) | machine for c in claims]
-    out.write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+
+def report(name: str, claims: Sequence[Claim]) -> int:
+    """Print every bar and its points, and write them as rows; 1 where a bar is missed."""
+    for c in claims:
+        print(c.line())
+        for point in c.points:
+            print(f"    {json.dumps(point)}")
+    rows = [{"run": machine()}, *(asdict(c) | {"holds": c.holds} for c in claims)]
+    text = "".join(json.dumps(r) + "\n" for r in rows)
+    (RESULTS / f"performance-{name}.jsonl").write_text(text)
+    return 0 if all(c.holds for c in claims) else 1

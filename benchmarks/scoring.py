@@ -1,9 +1,12 @@
 """Claim: 30 output-based detectors score for 1.15 forward passes at most and fit for 1.3."""
 
+import sys
+
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks.measure import Claim, ratio
+from benchmarks.bare import forward as bare_forward
+from benchmarks.measure import Claim, ratio, report
 from rood.detectors import (
     GEN,
     KNN,
@@ -39,8 +42,8 @@ def thirty(model: Model) -> dict[str, OutputDetector]:
     return {f"{i} {type(d).__name__}": d for i, d in enumerate(made[:30])}
 
 
-def claims(images: int = 256, bank: int = 5000, runs: int = 5) -> list[Claim]:
-    net = create("wide_resnet", depth=40, widen=2, classes=10)
+def claims(images: int = 256, bank: int = 5000, depth: int = 40, runs: int = 5) -> list[Claim]:
+    net = create("wide_resnet", depth=depth, widen=2, classes=10)
     model = wrap(net, mean=(0.5,), std=(0.25,))
     g = generator(0, "benchmark")
     x = torch.rand(images, 3, 32, 32, generator=g)
@@ -49,10 +52,7 @@ def claims(images: int = 256, bank: int = 5000, runs: int = 5) -> list[Claim]:
     batches = [(x, y)]
     fit_all(detectors.values(), batches)
 
-    @torch.no_grad()
-    def forward() -> None:
-        model.net((x - model.mean) / model.std)
-
+    forward = bare_forward(model, x)
     fit, fit_spread = ratio(lambda: fit_all(detectors.values(), batches), forward, runs)
     for d in detectors.values():
         if isinstance(d, KNN):
@@ -64,7 +64,7 @@ def claims(images: int = 256, bank: int = 5000, runs: int = 5) -> list[Claim]:
         score_all(detectors, x)
 
     scored, spread = ratio(score, forward, runs)
-    setting = f"WRN-40-2, {images} images"
+    setting = f"WRN-{depth}-2, {images} images"
     return [
         Claim(
             f"{len(detectors)} detectors score / forward pass",
@@ -78,3 +78,7 @@ def claims(images: int = 256, bank: int = 5000, runs: int = 5) -> list[Claim]:
             f"{len(detectors)} detectors fit / forward pass", fit, 1.3, runs, fit_spread, setting
         ),
     ]
+
+
+if __name__ == "__main__":
+    sys.exit(report("scoring", claims()))

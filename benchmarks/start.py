@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from benchmarks.measure import Claim, seconds
+from benchmarks.measure import Claim, report, seconds
 
 HELP = [sys.executable, "-c", "from rood.cli import app; app(['--help'])"]
 
@@ -13,3 +13,7 @@ def claims(runs: int = 5) -> list[Claim]:
     call()
     found = sorted(seconds(call) for _ in range(runs))
     return [Claim("rood --help, seconds", found[runs // 2], 0.5, runs, found[-1] - found[0], "")]
+
+
+if __name__ == "__main__":
+    sys.exit(report("start", claims()))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs import attack_strength
+from docs import attack_strength, performance, zoo
 from docs import detectors as tables
 from rood import attacks, catalogue, detectors
 from rood.registry import Registry
@@ -92,6 +92,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield ROOT / "README.md", readme()
     yield ROOT / "docs" / "detectors.md", tables.page()
     yield ROOT / "docs" / "attack-strength.md", attack_strength.page()
+    yield ROOT / "docs" / "zoo.md", zoo.page()
+    yield ROOT / "docs" / "performance.md", performance.page()
 
 
 def main(check: bool) -> int:

@@ -119,6 +119,21 @@ def test_unlabelled_images_leave_out_the_detectors_that_need_labels(files, tmp_p
     assert "expected labelled images to fit mahalanobis, got none" in said.stderr
 
 
+def test_a_class_without_images_leaves_out_the_detectors_that_learn_class_by_class(files, tmp_path):
+    archive = np.load(files / "inside.npz")
+    two = np.minimum(archive["labels"], 1)  # of three classes
+    np.savez(tmp_path / "two.npz", images=archive["images"], labels=two)
+    settings = {"models": (str(files / "net.safetensors"),), "inside": str(tmp_path / "two.npz")}
+    outside = {"s": str(files / "stripes.npz")}
+    names = ("mahalanobis", "temperature_scaling", "msp", "she")
+    plan, about = prepare(AuditSettings(**settings, outside=outside, detectors=names))
+    assert list(plan.detectors["net"]) == ["temperature_scaling", "msp"]
+    sentence = "mahalanobis, she: need images of all 3 classes, and 'two/fit' has 2 of them"
+    assert about["skipped"] == [sentence]
+    with pytest.raises(InputError, match="expected training images of all 3 classes to fit she"):
+        prepare(AuditSettings(**settings, outside=outside, detectors=("she",)))
+
+
 def test_a_detector_needs_labels_where_one_inside_it_does():
     model = small_model()
     assert needs_labels(PRO(Mahalanobis(model)))
@@ -201,6 +216,11 @@ def test_the_dearest_detectors_go_first_where_nothing_fits():
     last = chosen("1s", time=10.0)
     assert last.detectors == ("a",)
     assert "which is more than asked for" in last.sentence()
+
+
+def test_of_about_equal_detectors_the_first_that_was_named_stays():
+    each = {"first": (1.1, 0), "second": (1.0, 0), "third": (1.2, 0)}
+    assert choose("10s", 0.0, each, sets=2, threats=1).detectors == ("first",)
 
 
 def test_what_was_said_is_not_chosen():

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from rood.data import ImageSet, split
+from rood.data import ImageSet, base, split
+from rood.data.base import at_once
 from rood.errors import DataError, InputError
 
 
@@ -172,3 +173,21 @@ def test_shares_that_are_no_division_are_refused(shares):
 
 def test_a_part_without_images_is_refused_by_name():
     refused(DataError, "got none in", split, image_set(1), fit=0.5, test=0.5)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 7), (1, 8, 8), (3, 4, 4)])
+def test_images_are_converted_alike_whether_few_or_all_at_once(shape, monkeypatch):
+    for stored in (image_set(shape=(3, 4, 4)), image_set(shape=(1, 4, 4))):
+        monkeypatch.setattr(base, "QUICKEST", 2**21)
+        whole = stored.to_shape(shape)
+        monkeypatch.setattr(base, "QUICKEST", 1)
+        assert at_once(shape) == 1
+        assert whole.shape == shape
+        assert torch.equal(stored.to_shape(shape).images, whole.images)
+
+
+def test_large_images_come_in_small_batches():
+    assert at_once((1, 28, 28)) == 256
+    assert at_once((3, 32, 32), most=128) == 128
+    assert at_once((3, 224, 224)) == 13
+    assert at_once((3, 4000, 4000)) == 1

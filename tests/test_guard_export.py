@@ -32,7 +32,11 @@ from rood.testing._support import as_in_production, example
 from rood.training.recipes import SHARES
 
 PAGE = Path(__file__).parent.parent / "docs" / "guard.md"
-REASONS = {"gradient": "takes a gradient at every image", "eigenvectors": "has no eigenvectors"}
+REASONS = {
+    "gradient": "takes a gradient at every image",
+    "eigenvectors": "has no eigenvectors",
+    "file": "writes every image into a PNG file",
+}
 SMALLER = {"gram": lambda m: Gram(m, orders=2, layers=("layers.2", "layers.8"))}  # 20 s with all
 
 

@@ -103,7 +103,9 @@ def test_with_polluted_statistics_it_still_keeps_the_contract(cls: type[Robust],
 @pytest.mark.parametrize("name", objectives.registry.names())
 def test_under_autocast_the_gradient_still_reaches_every_parameter(name: str) -> None:
     """Autocast keeps its copies of the weights; one made without a gradient would be used again."""
-    model, objective = in_training(), objectives.registry.get(name)()
+    objective = objectives.registry.get(name)()
+    made = getattr(objective, "example_model", lambda model: model)(in_training())
+    model = made.train().requires_grad_()
     model(batch().x)
     with torch.autocast("cpu", torch.bfloat16):
         loss = objective.loss(model, batch(), drawn(0))

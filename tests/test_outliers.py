@@ -14,6 +14,7 @@ from refusals import refused
 from torch.nn.functional import interpolate
 
 from rood import data
+from rood.contamination import NEAR, resembles
 from rood.data.balanced import Bend, balance, bent
 from rood.data.base import ImageSet
 from rood.data.patch_shuffle import shuffled
@@ -138,11 +139,11 @@ def test_near_copies_of_tested_images_are_left_out_and_counted(change):
 
 
 def test_other_pictures_are_no_near_copies():
-    assert not outliers.resembles(pictures(500, seed=1), [pictures(500, seed=2)]).any()
+    assert not resembles(pictures(500, seed=1), [pictures(500, seed=2)]).any()
     others = [pictures(3, seed=1), jpeg(pictures(3))]
-    assert outliers.resembles(pictures(3), others).all()
-    assert outliers.resembles(pictures(3), others[::-1]).all()
-    assert not outliers.resembles(pictures(3), []).any()
+    assert resembles(pictures(3), others).all()
+    assert resembles(pictures(3), others[::-1]).all()
+    assert not resembles(pictures(3), []).any()
 
 
 def test_the_distance_is_that_of_a_plain_loop():
@@ -160,11 +161,11 @@ def test_the_distance_is_that_of_a_plain_loop():
             for y in b.images
             for t in (thumbnail(y), thumbnail(y)[:, ::-1])
         )
-        < outliers.NEAR
+        < NEAR
         for x in a.images
     ]
     assert any(expected)
-    assert outliers.resembles(a, [b]).tolist() == expected
+    assert resembles(a, [b]).tolist() == expected
 
 
 def test_nothing_left_is_an_error(tmp_path):

@@ -131,6 +131,20 @@ def test_a_warning_comes_with_its_reason_and_only_from_the_same_case() -> None:
     assert "gradient is zero" not in said(rows)
 
 
+def test_success_lost_by_rounding_alone_means_that_the_number_is_too_low() -> None:
+    lost = [flag("lost_by_rounding", "warn")]
+    for attacked in (0.6, 0.1):
+        rows = case("msp", 0.97, attacked, verdict="warn")
+        told = said(rows + lost)
+        assert "stored with 8 bits): for images stored with 8 bits the AUROC is higher." in told
+        assert "go lower" not in told
+        assert "a better one may go lower" in said(rows + lost + [flag("tied_scores", "warn")])
+    both = case("msp", 0.97, 0.6, verdict="warn") + case("knn", 0.97, 0.6, verdict="warn")
+    told = said(both + lost + [flag("tied_scores", "warn", "knn")])
+    assert "The attack on knn raised a warning (many scores are equal): a better one" in told
+    assert "The attack on msp raised a warning (part of its success" in told
+
+
 def test_what_another_network_buys_and_costs_is_said() -> None:
     rows = case("msp", 0.97, 0.1, model="ce") + case("knn", 0.96, 0.9, model="aloe")
     rows += [

@@ -210,14 +210,14 @@ def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
-    while process.poll() is None and not list(out.glob("scores/**/*pgd*")):
+    while process.poll() is None and not list(out.glob("scores/**/*pgd*.safetensors")):
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
     assert complained == "stopped: the same command goes on from here\n"
     assert not json.loads((out / "manifest.json").read_text())["finished"]
-    done = {f: f.stat().st_mtime_ns for f in out.glob("scores/**/*pgd*")}
+    done = {f: f.stat().st_mtime_ns for f in out.glob("scores/**/*pgd*.safetensors")}
     assert done
     assert CliRunner().invoke(app, small_command(files, out, *more)).exit_code == 0
     assert {f: f.stat().st_mtime_ns for f in done} == done

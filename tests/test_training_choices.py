@@ -283,10 +283,11 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
     optimizer = loop._optimizer(model, SHIFTED, device)
     average = Average(model, 0.9)
     loop._try_out(model, feed)
+    memory = loop._begin(model, objective, feed)
     for step in range(4):
         torch.cuda.set_sync_debug_mode("error" if step > 1 else "default")
         try:
-            batch = feed.batch(1, step)
+            batch = feed.batch(1, step)._replace(memory=memory)
             with torch.autocast("cuda", torch.bfloat16):
                 loss = objective.loss(model.train(), batch, drawn(step))
             loss.backward()

@@ -49,4 +49,4 @@ def main(
     """Can your out-of-distribution detector be trusted when somebody attacks it?"""
 
 
-from rood.cli import attack, audit, fit, listing, report, score, train  # noqa: E402, F401  (they add their commands)
+from rood.cli import attack, audit, fit, listing, report, reproduce, score, train  # noqa: E402, F401  (they add their commands)

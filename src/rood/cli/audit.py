@@ -10,6 +10,7 @@ import typer
 from rood.cli import app
 
 if TYPE_CHECKING:
+    from rood.evaluation.engines import Engine
     from rood.evaluation.settings import AuditSettings
 
 GATE = 3  # exit code where --fail-under is not met
@@ -65,7 +66,17 @@ def audit(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Images at once: speed, not scores.")
+        int | None,
+        typer.Option(help="Images at once: speed, not scores; default: as memory allows."),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: workers on this machine or on a cluster.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="Of ray; default: one a core, or one a GPU.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a running Ray cluster; auto: the one of this machine.")
     ] = None,
     skip_bad: Annotated[
         bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
@@ -109,15 +120,14 @@ def audit(
     }
     options = {"tier": tier, "steps": steps, "restarts": restarts}
     settings = _settings(config, given, limit, options)
+    settings, where = _where(settings, engine, workers, address)
     with waiting("loading images and fitting detectors", quiet=as_json):
         plan, about = prepare(settings, _earlier(out))
     _tell(about)
-    _run(plan, out, about, as_json)
+    _run(plan, out, about, where, as_json)
     if fail_under is not None and (weak := _below(out, fail_under)):
-        typer.echo(
-            f"gate: AUROC below {fail_under:g} or not to be believed, both sides attacked: {weak}",
-            err=True,
-        )
+        why = f"AUROC below {fail_under:g} or not to be believed, both sides attacked"
+        typer.echo(f"gate: {why}: {weak}", err=True)
         raise typer.Exit(GATE)
 
 
@@ -138,6 +148,18 @@ def _settings(
     if options:
         changes["attack_options"] = base.attack_options | options
     return dataclasses.replace(base, **changes)
+
+
+def _where(
+    settings: "AuditSettings", engine: str, workers: int | None, address: str | None
+) -> tuple["AuditSettings", "Engine"]:
+    """The engine; on a running cluster the device is the workers', and here it is what there is."""
+    from rood.evaluation.engines import pick
+
+    found = pick(engine, workers, address, settings.device)
+    if address is not None and settings.device != "cpu":
+        settings = dataclasses.replace(settings, device="auto")
+    return settings, found
 
 
 def _earlier(out: Path) -> dict[str, Any] | None:
@@ -162,15 +184,15 @@ def _tell(about: dict[str, Any]) -> None:
         typer.echo(f"left out: {shown(note, 1000)}", err=True)
 
 
-def _run(plan: Any, out: Path, about: dict[str, Any], as_json: bool) -> None:
+def _run(plan: Any, out: Path, about: dict[str, Any], engine: Any, as_json: bool) -> None:
     from rood.cli.show import progress, table
-    from rood.evaluation.folder import said_plainly
+    from rood.evaluation.folder import Folder, said_plainly
     from rood.evaluation.results import read_rows
     from rood.evaluation.run import run
     from rood.report import write_report
     from rood.report.words import shown
 
-    for step in progress(run(plan, out, about), "auditing", quiet=as_json):
+    for step in progress(run(plan, out, about, engine), "auditing", quiet=as_json):
         for row in step.rows:
             if as_json:
                 sys.stdout.write(row.line())
@@ -180,6 +202,9 @@ def _run(plan: Any, out: Path, about: dict[str, Any], as_json: bool) -> None:
     if not as_json:
         table(list(read_rows(out)))
         typer.echo(f"report: {page}")
+    for note in Folder(out).said("notes") or ():
+        if note not in about.get("notes", ()):
+            typer.echo(f"note: {shown(note, 1000)}", err=True)
     for name, images in plan.sets().items():
         for note in images.notes:
             typer.echo(f"note: {shown(name)}: {shown(note, 1000)}", err=True)

@@ -1,14 +1,16 @@
 """Images read one by one, brought to one size, and what happened to them on the way."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rood.data._images import Picture, decode, resize
-from rood.data.base import Shape
+from rood.data.base import ImageSet, Shape
 from rood.errors import DataError
 
 
@@ -48,6 +50,27 @@ class Reading:
         self.pictures.append(picture._replace(pixels=pixels))
         self.labels.append(label)
         self.names.append(text(name))
+
+    def image_set(
+        self,
+        name: str,
+        where: str,  # how messages show the source
+        *,
+        labelled: bool,
+        classes: Iterable[str] = (),
+        notes: Iterable[str] = (),  # besides what happened in reading
+    ) -> ImageSet:
+        """All that was read."""
+        if not self.pictures:
+            raise DataError(f"expected images in {where}, got {self.skipped_files()}")
+        return ImageSet(
+            name=text(name),
+            images=torch.from_numpy(self.stack()),
+            labels=torch.tensor(self.labels) if labelled else None,
+            classes=tuple(text(c) for c in classes),
+            notes=(*notes, *self.notes()),
+            files=tuple(self.names),
+        )
 
     def target(self) -> tuple[int, int]:
         return self.shape[1:] if self.shape else next(iter(self.sizes))

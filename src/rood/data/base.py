@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from rood.data._ahead import ahead
 from rood.errors import DataError, InputError
 from rood.shapes import Images, Labels
 
 Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
+
+# of a batch: with more, a CPU needs longer for each image, as memory is asked for again and again
+QUICKEST = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +101,12 @@ class ImageSet:
         if shape is None or shape == self.shape:
             return self
         check_shape(shape)
-        x = self.images.float()
-        if shape[0] == 1 and self.shape[0] == 3:
-            x = (x * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(dim=1, keepdim=True)
-        elif shape[0] == 3:
-            x = x.expand(-1, 3, -1, -1)
-        if shape[1:] != self.shape[1:]:
-            x = interpolate(x, shape[1:], mode="bilinear", antialias=True)
-        if self.images.dtype == torch.uint8:
-            x = x.round().clamp(0, 255).to(torch.uint8)
-        else:
-            x = x.clamp(0, 1)
+        x = self.images.new_empty((len(self), *shape))
+        size = at_once(max(shape, self.shape, key=math.prod))
+        for part in (slice(i, i + size) for i in range(0, len(self), size)):
+            x[part] = _converted(self.images[part], shape)  # all at once they are large as floats
         note = f"converted from {_size(self.shape)} to {_size(shape)}"
-        return replace(self, images=x.contiguous(), notes=(*self.notes, note))
+        return replace(self, images=x, notes=(*self.notes, note))
 
     def thin(self, limit: int | None) -> "ImageSet":
         """At most `limit` images, evenly spaced so that no class is lost, and a note about it."""
@@ -129,11 +126,14 @@ class Batches:
     device: torch.device
 
     def __iter__(self) -> Iterator[tuple[Images, Labels]]:
-        x, y = self.images.images, self.images.labels
-        y = torch.full((len(x),), -1) if y is None else y.long()
-        for start in range(0, len(x), self.size):
-            part = slice(start, start + self.size)
-            yield _unit(x[part].to(self.device)), y[part].to(self.device)
+        read = map(self._read, range(0, len(self.images), self.size))
+        return read if self.device.type == "cpu" else ahead(read)
+
+    def _read(self, start: int) -> tuple[Images, Labels]:
+        part = slice(start, start + self.size)
+        x, y = self.images.images[part], self.images.labels
+        y = torch.full((len(x),), -1) if y is None else y[part].long()
+        return _unit(_sent(x, self.device)), _sent(y, self.device)
 
 
 class LoadOptions(TypedDict, total=False):
@@ -205,19 +205,42 @@ def spaced(n: int, limit: int | None) -> list[int]:
     return [i * n // limit for i in range(limit)]
 
 
+def at_once(shape: Shape, most: int = 256) -> int:
+    """Images of a batch that a CPU gets through quickly, and that take little memory."""
+    return max(1, min(most, QUICKEST // math.prod(shape)))
+
+
 def check_shape(shape: Shape) -> None:
     """Refuse what no image can have."""
     if len(shape) != 3 or shape[0] not in (1, 3) or min(shape) < 1:
         raise InputError(f"expected a shape (1 or 3, height, width), got {shape}")
 
 
+def _converted(images: Tensor, shape: Shape) -> Tensor:
+    x = images.float()
+    if shape[0] == 1 and x.shape[1] == 3:
+        x = (x * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(dim=1, keepdim=True)
+    elif shape[0] == 3:
+        x = x.expand(-1, 3, -1, -1)
+    if shape[1:] != x.shape[2:]:
+        x = interpolate(x, shape[1:], mode="bilinear", antialias=True)
+    return x.round().clamp(0, 255) if images.dtype == torch.uint8 else x.clamp(0, 1)
+
+
 def _size(shape: Shape) -> str:
     return f"{shape[1]}x{shape[2]} {'grey' if shape[0] == 1 else 'colour'}"
 
 
+def _sent(values: Tensor, device: torch.device) -> Tensor:
+    if device.type != "cuda" or values.is_cuda:
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)  # or it waits for what the GPU does
+
+
 def _unit(images: Tensor) -> Images:
     x = images.to(torch.float32)
-    return x / 255 if images.dtype == torch.uint8 else x
+    # by a tensor: by a number, a GPU multiplies with 1/255, and half the levels end otherwise
+    return x / torch.full((), 255.0, device=x.device) if images.dtype == torch.uint8 else x
 
 
 def _eight_bit(images: Tensor) -> UInt8[Tensor, "n c h w"]:

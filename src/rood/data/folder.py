@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import torch
-
 from rood.data._cache import cached, listing
 from rood.data._images import EXTENSIONS
 from rood.data._paths import expanded
-from rood.data._reading import Reading, shown, text, used
+from rood.data._reading import Reading, shown, used
 from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
 from rood.errors import DataError
 
@@ -40,18 +38,13 @@ class Folder(Source):
             for i in chosen:
                 name, where = files[i].relative_to(root).as_posix(), shown(files[i])
                 reading.add(files[i], labels[i], skip_bad, name=name, where=where)
-            if not reading.pictures:
-                raise DataError(f"expected images in {shown(root)}, got {reading.skipped_files()}")
-            _check_classes(root, classes, {labels[i] for i in chosen}, reading.labels)
             notes = [] if len(chosen) == len(files) else [used(len(chosen), len(files))]
-            return ImageSet(
-                name=text(root.resolve().name),
-                images=torch.from_numpy(reading.stack()),
-                labels=torch.tensor(reading.labels) if classes else None,
-                classes=tuple(text(c) for c in classes),
-                notes=(*notes, *reading.notes()),
-                files=tuple(reading.names),
+            name, labelled = root.resolve().name, bool(classes)
+            found = reading.image_set(
+                name, shown(root), labelled=labelled, classes=classes, notes=notes
             )
+            _check_classes(root, classes, {labels[i] for i in chosen}, reading.labels)
+            return found
 
         return cached(read, "folder", root.resolve(), shape, limit, skip_bad, listing(files))
 

@@ -5,11 +5,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rood.data._images import EXTENSIONS
 from rood.data._query import divided
-from rood.data._reading import Reading, text
+from rood.data._reading import Reading
 from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
 from rood.errors import CapabilityError, DataError
 from rood.offline import offline
@@ -48,15 +46,12 @@ class HuggingFace(Source):
             y = -1 if label is None or row[label] is None else int(row[label])
             content = _content(row[image], where)
             reading.add(content, y, skip_bad, name=f"{i:08d}", where=where)
-        if not reading.pictures:
-            raise DataError(f"expected images in {name!r}, got {reading.skipped_files()}")
-        return ImageSet(
-            name=text(name.rstrip("/").rpartition("/")[2]),
-            images=torch.from_numpy(reading.stack()),
-            labels=None if label is None else torch.tensor(reading.labels),
-            classes=tuple(getattr(rows.features.get(label), "names", None) or ()),
-            notes=(*notes, *reading.notes()),
-            files=tuple(reading.names),
+        return reading.image_set(
+            name.rstrip("/").rpartition("/")[2],
+            repr(name),
+            labelled=label is not None,
+            classes=getattr(rows.features.get(label), "names", None) or (),
+            notes=notes,
         )
 
 

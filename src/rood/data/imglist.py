@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import torch
-
 from rood.data._cache import cached, listing
 from rood.data._paths import expanded
-from rood.data._reading import Reading, shown, text, used
+from rood.data._reading import Reading, shown, used
 from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
 from rood.errors import DataError
 
@@ -47,17 +45,9 @@ class Imglist(Source):
             reading = Reading(shape)
             for file, (name, label) in zip(files, chosen, strict=True):
                 reading.add(file, label, skip_bad, name=name, where=shown(file))
-            if not reading.pictures:
-                raise DataError(f"expected images in {shown(path)}, got {reading.skipped_files()}")
             labelled = any(label >= 0 for label in reading.labels)
             notes = [] if len(chosen) == len(lines) else [used(len(chosen), len(lines))]
-            return ImageSet(
-                name=text(path.stem),
-                images=torch.from_numpy(reading.stack()),
-                labels=torch.tensor(reading.labels) if labelled else None,
-                notes=(*notes, *reading.notes()),
-                files=tuple(reading.names),
-            )
+            return reading.image_set(path.stem, shown(path), labelled=labelled, notes=notes)
 
         key = (path.resolve(), root.resolve(), chosen, shape, skip_bad, listing(files))
         return cached(read, "imglist", *key)

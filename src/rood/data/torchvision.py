@@ -5,12 +5,11 @@ import inspect
 import io
 from typing import Any
 
-import torch
 from PIL import Image
 
 from rood.data._paths import expanded
 from rood.data._query import divided
-from rood.data._reading import Reading, text
+from rood.data._reading import Reading
 from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
 from rood.errors import CapabilityError, DataError, InputError
 from rood.offline import offline
@@ -43,16 +42,14 @@ class Torchvision(Source):
             where = f"image {i} of {name}"
             y = label if isinstance(label, int) else -1
             reading.add(_png(image, where), y, skip_bad, name=f"{i:08d}", where=where)
-        if not reading.pictures:
-            raise DataError(f"expected images in {name!r}, got none")
+        labelled = any(label >= 0 for label in reading.labels)
         note = f"used {len(places)} of {len(found)} images, evenly spaced"
-        return ImageSet(
-            name=text(name),
-            images=torch.from_numpy(reading.stack()),
-            labels=torch.tensor(reading.labels) if max(reading.labels) >= 0 else None,
-            classes=tuple(map(str, getattr(found, "classes", None) or ())),
-            notes=(*([note] if len(places) < len(found) else []), *reading.notes()),
-            files=tuple(reading.names),
+        return reading.image_set(
+            name,
+            repr(name),
+            labelled=labelled,
+            classes=map(str, getattr(found, "classes", None) or ()),
+            notes=[note] if len(places) < len(found) else [],
         )
 
 

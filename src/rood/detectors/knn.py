@@ -32,20 +32,20 @@ class KNN(OutputDetector):
         self.k = k
 
     def start(self) -> None:
-        self._parts: list[Tensor] = []
+        self._parts = _Rows()
 
     def see(self, out: Outputs, labels: Labels) -> None:
         self._parts.append(normalize(out.features.detach(), dim=1))
 
     def finish(self) -> None:
-        bank = torch.cat(self._parts)
+        seen = self._parts
         del self._parts
-        if len(bank) < self.k:
+        if len(seen) < self.k:
             raise InputError(
-                f"expected at least k = {self.k} training images, got {len(bank)}: "
+                f"expected at least k = {self.k} training images, got {len(seen)}: "
                 "lower k or give more"
             )
-        self.bank_ = bank
+        self.bank_ = seen.pop_all(self.model.mean.device)
 
     def score_outputs(self, out: Outputs) -> Scores:
         u = normalize(out.features, dim=1)
@@ -76,3 +76,35 @@ class KNN(OutputDetector):
 def _squared(u: Tensor, v: Tensor) -> Tensor:
     """By differences: 2 - 2 u.v loses the digits of a small distance."""
     return ((u - v) ** 2).sum(dim=-1)
+
+
+class _Rows:
+    """Rows in the order they came, in main memory, which holds them once.
+
+    In blocks so large that each is given back to the system when it is let go of; what of a block
+    was never written to takes no memory.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Tensor] = []
+        self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def append(self, rows: Features) -> None:
+        while len(rows):
+            used = self._n % CHUNK
+            if used == 0:
+                self._blocks.append(torch.empty(CHUNK, rows.shape[1], dtype=rows.dtype))
+            now, rows = rows.tensor_split([CHUNK - used])
+            self._blocks[-1][used : used + len(now)] = now
+            self._n += len(now)
+
+    def pop_all(self, device: torch.device) -> Float[Tensor, "n d"]:
+        """All of them in one tensor; none are left here."""
+        rows = self._blocks[0].new_empty(self._n, self._blocks[0].shape[1], device=device)
+        for part in rows.split(CHUNK):
+            part[:] = self._blocks.pop(0)[: len(part)]
+        self._n = 0
+        return rows

@@ -10,6 +10,7 @@ from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import InputError
+from rood.evaluation.engines import Engine
 from rood.evaluation.folder import said_plainly
 from rood.evaluation.plan import Plan
 from rood.evaluation.results import Results, Side
@@ -37,7 +38,8 @@ def audit(
     sides: Sequence[Side] = SIDES,
     name: str = "model",
     seed: int = 0,
-    batch_size: int = 256,
+    batch_size: int | None = None,  # images at once; None: as memory allows
+    engine: Engine | None = None,  # None: this process; `rood.evaluation.engines.ray.Ray`
 ) -> Results:
     """Score every detector clean and attacked, with intervals and verdicts; write the page too."""
     _check_model(model, detectors)
@@ -60,7 +62,7 @@ def audit(
         seed=seed,
         batch_size=batch_size,
     )
-    for _ in run(plan, Path(out), about):
+    for _ in run(plan, Path(out), about, engine):
         pass
     with said_plainly(Path(out)):
         write_report(Path(out))

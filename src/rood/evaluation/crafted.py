@@ -53,7 +53,7 @@ def prepare(settings: AuditSettings, direction: str, kind: str) -> "Crafting":
     plan, _ = prepare_audit(settings)
     ((_, fitted),) = plan.detectors.items()
     with full_precision():
-        scores = join(list(score_clean(fitted, plan.calibrate, plan.batch_size)))
+        scores = join(list(score_clean(fitted, plan.calibrate, plan.at_once())))
     (threat,) = plan.ordered_threats()
     return Crafting(
         detector=fitted[detector_name],
@@ -65,7 +65,7 @@ def prepare(settings: AuditSettings, direction: str, kind: str) -> "Crafting":
         settings=plan.settings() | {"direction": direction, "format": kind},
         kind=kind,
         seed=plan.seed,
-        batch_size=plan.batch_size,
+        batch_size=plan.at_once(),
     )
 
 

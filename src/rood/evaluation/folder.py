@@ -57,16 +57,28 @@ class Folder:
         """Whether `write` has written this."""
         return self._file(key).exists()
 
-    def facts(self, name: str) -> Iterator[Any]:
-        """One fact of every file of scores that has it."""
+    def remove(self, key: tuple[str, ...]) -> None:
+        """Undo `write`; nothing where it was not called."""
+        with said_plainly(self.path):
+            self._file(key).unlink(missing_ok=True)
+
+    def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
+        """One fact of every file of scores that has it, after all that the file says."""
         for path in sorted(self.path.glob("scores/**/*.safetensors")):
-            text = _read(path)[1].get(name)
-            if text is not None:
-                yield json.loads(text)
+            said = _read(path)[1]
+            if name in said:
+                yield said, json.loads(said[name])
 
     def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]]:
         """What `write` wrote."""
         return _read(self._file(key))
+
+    def said(self, name: str) -> Any:
+        """What the manifest of an earlier run into this folder says; None where there is none."""
+        try:
+            return json.loads((self.path / "manifest.json").read_text()).get(name)
+        except (OSError, ValueError, AttributeError):
+            return None
 
     def row_log(self) -> "RowLog":
         """The rows of this folder, from the first."""

@@ -25,17 +25,29 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The device, and how it computes."""
+    """The device, how it computes, and the most memory that was in use so far."""
     facts: dict[str, Any] = {
         "device": str(device),
         "machine": platform.machine(),
         "system": platform.system(),
         "threads": torch.get_num_threads(),
         "tf32": torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32,
+        "peak_memory_mb": peak_memory() // 2**20,
     }
     if device.type == "cuda":
         facts["name"] = torch.cuda.get_device_name(device)
+        facts["peak_device_memory_mb"] = torch.cuda.max_memory_allocated(device) // 2**20
     return facts
+
+
+def peak_memory() -> int:
+    """Bytes of main memory that this process had in use at most; 0 where nobody counts."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if platform.system() == "Darwin" else 1024 * most
 
 
 @contextmanager

@@ -2,18 +2,19 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rood.attacks.base import Attack
 from rood.attacks.pgd import PGD
-from rood.data.base import ImageSet
+from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.evaluation.results import Side
 from rood.evaluation.tables import SIDES
-from rood.evaluation.unit import AttackUnit
+from rood.evaluation.unit import AttackUnit, Role
 from rood.models.model import Model
 from rood.threat import Threat
 
@@ -33,7 +34,7 @@ class Plan:
     attack: Attack = field(default_factory=PGD)
     sides: Sequence[Side] = SIDES
     seed: int = 0
-    batch_size: int = 256  # changes speed, not scores
+    batch_size: int | None = None  # changes speed, not scores; None: as memory allows
 
     def __post_init__(self) -> None:
         if not self.detectors or not all(self.detectors.values()):
@@ -47,7 +48,7 @@ class Plan:
             raise InputError(f"expected another name for the out-of-distribution set {taken[0]!r}")
         if not self.sides or not sorted(self.sides) == sorted(set(self.sides) & set(SIDES)):
             raise InputError(f"expected sides among {', '.join(SIDES)}, once, got {self.sides}")
-        if self.seed < 0 or self.batch_size < 1:
+        if self.seed < 0 or (self.batch_size is not None and self.batch_size < 1):
             got = f"{self.seed} and {self.batch_size}"
             raise InputError(f"expected seed >= 0 and batch size >= 1, got {got}")
         self._check_sizes()
@@ -76,33 +77,51 @@ class Plan:
         """As rows have it: the registry's spelling, random_search for RandomSearch."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self.attack).__name__).lower()
 
-    def attack_units(self, model: str, detector: str) -> Iterator[tuple[str, AttackUnit]]:
-        """The attacks on one detector, each with the name of its image set."""
-        roles = {"inside": {"inside", "both"}, "outside": {"outside", "both"}}
-        largest = {t.norm: t for t in self.ordered_threats()}  # of each norm, the last
-        opposite = {"inside": self.outside[min(self.outside)], "outside": self.inside}
-        for threat in self.ordered_threats():
-            for name, images in {"inside": self.inside, **self.outside}.items():
-                role = "inside" if name == "inside" else "outside"
-                if roles[role] & set(self.sides):
-                    yield (
-                        name,
-                        AttackUnit(
-                            self.detectors[model][detector],
-                            images,
-                            role,  # type: ignore[arg-type]
-                            self.attack,
-                            threat,
-                            purpose=(model, detector, name, str(threat)),
-                            seed=self.seed,
-                            batch_size=self.batch_size,
-                            exemplars=self.calibrate,
-                            other_side=opposite[role] if threat == largest[threat.norm] else None,
-                        ),
-                    )
+    def attacked(self) -> list[tuple[str, Threat]]:
+        """The image sets that are attacked, threat by threat."""
+        inside = ["inside"] if {"inside", "both"} & set(self.sides) else []
+        outside = list(self.outside) if {"outside", "both"} & set(self.sides) else []
+        return [(name, t) for t in self.ordered_threats() for name in inside + outside]
+
+    def attack_unit(self, model: str, detector: str, dataset: str, threat: Threat) -> AttackUnit:
+        """The attack on one detector with all images of a set."""
+        sets = self.sets()
+        return AttackUnit(
+            self.detectors[model][detector],
+            sets[dataset],
+            role_of(dataset),
+            self.attack,
+            threat,
+            purpose=(model, detector, dataset, str(threat)),
+            seed=self.seed,
+            batch_size=self.at_once(),
+            exemplars=self.calibrate,
+            other_side=sets[self.opposite(dataset)] if threat in self.largest() else None,
+        )
+
+    def largest(self) -> list[Threat]:
+        """Of each norm the largest budget, at which attacks are examined further."""
+        return list({t.norm: t for t in self.ordered_threats()}.values())
+
+    def opposite(self, dataset: str) -> str:
+        """The set of the other side, from which an attack without a limit starts."""
+        return min(self.outside) if dataset == "inside" else "inside"
+
+    def at_once(self) -> int:
+        """Images in a batch, which is also what a unit of work is made of."""
+        return self.batch_size or at_once(self.inside.shape)
+
+    def shards(self, dataset: str) -> list[tuple[int, int]]:
+        """First and end of the images of every unit of work on a set."""
+        n, size = len(self.sets()[dataset]), self.at_once()
+        return [(start, min(start + size, n)) for start in range(0, n, size)]
 
     def settings(self) -> dict[str, Any]:
         """What two runs must have in common to share a folder: all but speed."""
+        return self._settings
+
+    @cached_property  # every image and every weight is hashed
+    def _settings(self) -> dict[str, Any]:
         return {
             "models": {m: self.model(m).fingerprint() for m in self.detectors},
             "detectors": {
@@ -118,6 +137,11 @@ class Plan:
             "sides": list(self.sides),
             "seed": self.seed,
         }
+
+
+def role_of(dataset: str) -> Role:
+    """Which side the images of a set are on."""
+    return "inside" if dataset in ("inside", "calibrate") else "outside"
 
 
 def check_enough(calibrate: ImageSet) -> None:

@@ -33,6 +33,35 @@ def without_labels(
     return kept, (said,) if dropped else ()
 
 
+def without_classes(
+    found: Mapping[str, Detector], fit: ImageSet, classes: int
+) -> tuple[dict[str, Detector], tuple[str, ...]]:
+    """Those that do without images of some classes, where these are lacking; and a sentence."""
+    seen = 0 if fit.labels is None else len(fit.labels[fit.labels >= 0].unique())
+    if seen in (0, classes):
+        return dict(found), ()
+    dropped = [n for n, d in found.items() if needs_labels(d) and not _fits_on_few(d, fit)]
+    if len(dropped) == len(found):
+        raise InputError(
+            f"expected training images of all {classes} classes to fit {', '.join(dropped)}, got "
+            f"images of {seen} in {fit.name!r}: give images of the others, or other detectors"
+        )
+    kept = {n: d for n, d in found.items() if n not in dropped}
+    names = ", ".join(dropped)
+    said = f"{names}: need images of all {classes} classes, and {fit.name!r} has {seen} of them"
+    return kept, (said,) if dropped else ()
+
+
+def _fits_on_few(detector: Detector, fit: ImageSet) -> bool:
+    """Two images show nearly no class: whoever learns class by class refuses them."""
+    few = fit.take(torch.arange(min(len(fit), 2)))
+    try:
+        detectors.fit_all([detector], few.batches(2, detector.model.mean.device))
+    except InputError:
+        return False
+    return True
+
+
 def of_logits(
     found: Mapping[str, Detector], fit: ImageSet, model_name: str
 ) -> tuple[dict[str, Detector], tuple[str, ...]]:

@@ -13,14 +13,14 @@ from rood import config, data, detectors
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
 from rood.contamination import contamination
-from rood.data.base import ImageSet, Shape, refuse_overlap, split
+from rood.data.base import ImageSet, Shape, at_once, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
 from rood.evaluation.audit import SPLIT_RULE
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.networks import Wanted, near_chance
 from rood.evaluation.plan import Plan, check_enough
-from rood.evaluation.serving import of_logits, without_labels
+from rood.evaluation.serving import of_logits, without_classes, without_labels
 from rood.evaluation.time_budget import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
 from rood.models import zoo
@@ -30,6 +30,7 @@ from rood.training.recipes import SHARES
 
 # fixed: what is learnt differs in its last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
+MOST_AT_ONCE = 256  # images of a batch
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches", "noise": "digits:noise"}
 
 # one of each kind, and what most people use
@@ -64,7 +65,7 @@ class AuditSettings:
     skip_bad: bool = False
     device: str = "auto"
     seed: int = 0
-    batch_size: int = 256
+    batch_size: int | None = None  # None: what is quick for images of this size
 
 
 def prepare(
@@ -86,9 +87,11 @@ def prepare(
     }
     fitted, told = _fitted(s, makers, networks, parts, device)
     limit = s.limit
+    batch_size = s.batch_size or _at_once(shape, device, MOST_AT_ONCE)
     if s.budget is not None:
         known = earlier if earlier and earlier.get("asked") == s.budget else None
-        choice = _choice(s, fitted, parts["test"], perf_counter() - start, known)
+        some = parts["test"].thin(min(batch_size, FEWEST))
+        choice = Choice.from_dict(known) if known else _choice(s, fitted, some, start)
         attack, limit = choice.attack, choice.limit
         fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
         about["budget"] = choice.to_dict()
@@ -142,14 +145,17 @@ def _fitted(
             for n, make in makers.items()
         }
         kept, unlabelled = without_labels(made, parts["fit"])
+        kept, classless = without_classes(kept, parts["fit"], model.classes)
         kept, featureless = of_logits(kept, parts["fit"], m) if card["logits_only"] else (kept, ())
         check_enough(parts["calibrate"])  # before what takes long
+        size = _at_once(parts["fit"].shape, device, FIT_BATCH)
         with full_precision():
-            detectors.fit_all(kept.values(), parts["fit"].batches(FIT_BATCH, device))
+            detectors.fit_all(kept.values(), parts["fit"].batches(size, device))
         fitted[m] = kept
-        told["skipped"] += [t for t in (*unlabelled, *featureless) if t not in told["skipped"]]
+        left_out = (*unlabelled, *classless, *featureless)
+        told["skipped"] += [t for t in left_out if t not in told["skipped"]]
         told["notes"] += [f"{m}: {note}" for note in card["notes"]]
-        told["notes"] += near_chance(model, parts["test"], m, FIT_BATCH)
+        told["notes"] += near_chance(model, parts["test"], m, size)
     return fitted, told
 
 
@@ -157,23 +163,20 @@ def _choice(
     s: AuditSettings,
     fitted: Mapping[str, Mapping[str, Detector]],
     images: ImageSet,
-    spent: float,
-    earlier: Mapping[str, Any] | None,
+    start: float,
 ) -> Choice:
     """What fits into the time asked for; what the caller has said stays as it was said."""
     assert s.budget is not None
-    if earlier is not None:
-        return Choice.from_dict(earlier)
     each: dict[str, tuple[float, int]] = {}
     for ds in fitted.values():
         for n, d in ds.items():
-            x = images.thin(min(s.batch_size, FEWEST)).pixels().to(d.model.mean)
+            x = images.pixels().to(d.model.mean)
             before, _ = each.get(n, (0.0, 0))
             each[n] = (before + gradient_time(d, x), len(look_in(d).variants))
     said = s.attack != "pgd" or bool(s.attack_options)
     return choose(
         s.budget,
-        spent,
+        perf_counter() - start,  # the time that measuring took is gone too
         each,
         sets=1 + len(s.outside),
         threats=len(s.threats),
@@ -193,6 +196,10 @@ def _outside(s: AuditSettings, spec: str, shape: Shape, inside: list[ImageSet]) 
 def _at_most(s: AuditSettings) -> int | None:
     """Images of a set that are read: the time budget chooses among more than are used."""
     return MOST if s.budget is not None and s.limit in (None, DEFAULT_LIMIT) else s.limit
+
+
+def _at_once(shape: Shape, device: torch.device, most: int) -> int:
+    return at_once(shape, most) if device.type == "cpu" else most
 
 
 def _detector_names(wanted: Sequence[str]) -> Sequence[str]:

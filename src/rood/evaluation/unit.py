@@ -20,6 +20,7 @@ from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
 from rood.evaluation.examination import CONTROLS, FEW, Examination
+from rood.evaluation.memory import in_parts
 from rood.goals import look_in, look_out
 from rood.models.model import Model
 from rood.seeds import Noise, generator
@@ -38,23 +39,37 @@ def score_clean(
 ) -> Iterator[Arrays]:
     """Scores of every detector, batch by batch, all output-based ones from one forward pass."""
     like = next(iter(detectors.values())).model.mean  # its device and its precision
-    for x, _ in images.batches(batch_size):
+
+    def part(start: int, end: int) -> Arrays:
         with torch.no_grad():
-            scores = score_all(detectors, x.to(like))
-        yield _numpy(scores)
+            return _numpy(score_all(detectors, _pixels(images, start, end, like)))
+
+    return in_parts(0, len(images), batch_size, part)
+
+
+def classes(model: Model, images: ImageSet, batch_size: int) -> Iterator[Arrays]:
+    """The class that the network gives each image, batch by batch."""
+
+    def part(start: int, end: int) -> Arrays:
+        with torch.no_grad():
+            z = model(_pixels(images, start, end, model.mean)).logits
+        return _numpy({"class": z.argmax(dim=1)})
+
+    return in_parts(0, len(images), batch_size, part)
 
 
 def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, int]:
     """Share of the labelled images that the network gets right, and how many have a label."""
-    labelled = 0 if images.labels is None else int((images.labels >= 0).sum())
-    if labelled == 0:
+    if images.labels is None or not bool((images.labels >= 0).any()):
         return 0.0, 0
-    right = 0
-    for x, y in images.batches(batch_size):
-        with torch.no_grad():
-            z = model(x.to(model.mean)).logits
-        right += int((z.argmax(dim=1).cpu() == y).sum())
-    return right / labelled, labelled
+    return share_right(images, join(list(classes(model, images, batch_size)))["class"])
+
+
+def share_right(images: ImageSet, given: NDArray[np.int64]) -> tuple[float, int]:
+    """The same from the classes that the network gave."""
+    labels = np.full(len(images), -1) if images.labels is None else images.labels.numpy()
+    labelled = int((labels >= 0).sum())
+    return (int((given == labels).sum()) / labelled if labelled else 0.0), labelled
 
 
 class Chosen(NamedTuple):
@@ -81,6 +96,8 @@ class AttackUnit:
     exemplars: ImageSet | None = None  # in-distribution images whose features OOD images may match
     # of the other side; given once for a set and a norm, where the attack is examined further
     other_side: ImageSet | None = None
+    start: int = 0  # of the images, those from here ...
+    stop: int | None = None  # ... to here are attacked; None: to the last
 
     @property
     def direction(self) -> str:
@@ -93,12 +110,15 @@ class AttackUnit:
         controls = torch.tensor(spaced(len(self.images), CONTROLS))
         few = controls[spaced(len(controls), FEW)]
         starts = self._starts(len(few))
-        done = 0
-        for x, _ in self.images.batches(self.batch_size):
-            here, there = ((c >= done) & (c < done + len(x)) for c in (controls, few))
-            chosen = Chosen(controls[here] - done, few[there] - done, starts[there])
-            yield self._batch(goal, x.to(self.detector.model.mean), chosen, EXAMPLES - done)
-            done += len(x)
+
+        def part(start: int, end: int) -> tuple[Arrays, Arrays]:
+            here, there = ((c >= start) & (c < end) for c in (controls, few))
+            chosen = Chosen(controls[here] - start, few[there] - start, starts[there])
+            x = _pixels(self.images, start, end, self.detector.model.mean)
+            return self._batch(goal, x, chosen, EXAMPLES - start)
+
+        stop = len(self.images) if self.stop is None else self.stop
+        return in_parts(self.start, stop, self.batch_size, part)
 
     def _goal(self) -> Goal:
         if self.role == "inside":
@@ -174,6 +194,11 @@ class AttackUnit:
 def join(parts: list[Arrays]) -> Arrays:
     """The batches of one unit, end to end."""
     return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+
+
+def _pixels(images: ImageSet, start: int, end: int, like: Tensor) -> Images:
+    """Some of the images, on the device and in the precision of `like`."""
+    return images.take(torch.arange(start, end)).pixels().to(like)
 
 
 def _numpy(tensors: dict[str, Tensor]) -> Arrays:

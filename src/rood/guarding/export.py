@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rood.detectors.base import Detector
+from rood.detectors.complexity import Complexity
 from rood.detectors.rankfeat import RankFeat
 from rood.errors import CapabilityError, InputError, RoodError
 from rood.evaluation.folder import said_plainly
@@ -60,6 +61,8 @@ def why_not(detector: Detector, kind: str = ".onnx") -> str | None:
     for part in parts:
         if part.cost()[1] > 0:
             return "it takes a gradient at every image, which a graph of the forward pass has not"
+    if any(isinstance(p, Complexity) for p in parts):
+        return "it writes every image into a PNG file to know its length, which no graph can"
     if kind == ".onnx" and any(isinstance(p, RankFeat) for p in parts):
         return "ONNX has no eigenvectors or singular vectors; .pt2 has"
     return None

@@ -23,7 +23,7 @@ from rood.errors import CapabilityError, CheckpointError, InputError, RoodError
 from rood.files import write_whole
 from rood.guarding.calibration import Calibration
 from rood.guarding.rebuild import described, networks_of, rebuilt
-from rood.models import backbones, checkpoint
+from rood.models import backbones, checkpoint, generative
 from rood.models.backbones import Backbone
 from rood.models.model import Model
 from rood.models.wrap import wrap
@@ -106,9 +106,10 @@ def _written(model: Model, folder: Path, i: int, about: dict[str, Any]) -> dict[
 def _is_ours(model: Model) -> bool:
     """Whether a checkpoint gives it back to the last bit."""
     net = model.net
-    if not isinstance(net, Backbone) or net.name not in backbones.registry.files:
+    known = {*backbones.registry.files, *generative.registry.files}
+    if not isinstance(net, Backbone) or net.name not in known:
         return False
-    return backbones.registry.get(net.name) is type(net) and model.mean.dtype == torch.float32
+    return backbones.find(net.name) is type(net) and model.mean.dtype == torch.float32
 
 
 def _network(record: dict[str, Any], folder: Path, given: Sequence[nn.Module]) -> Model:

@@ -73,7 +73,7 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "data": tables.part(manifest, "data"),
         "forgotten": tables.forgotten(manifest),
         "detectors": tables.part(manifest, "detectors"),
-        "cost": tables.part(manifest, "cost"),
+        "cost": tables.cost(manifest),
         "skipped": tables.many(manifest, "skipped"),
         "notes": tables.many(manifest, "notes"),
         "budget": tables.part(manifest, "budget"),

@@ -214,6 +214,13 @@ class Forgotten:
     unseen: Any
 
 
+def cost(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Passes through the network, seconds, and memory where it was counted."""
+    facts = part(manifest, "hardware")
+    memory = {k: facts[k] for k in ("peak_memory_mb", "peak_device_memory_mb") if facts.get(k)}
+    return {**part(manifest, "cost"), **memory}
+
+
 def forgotten(manifest: Mapping[str, Any]) -> list[Forgotten]:
     """Line by line, where the manifest has it."""
     lines = []

@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rood.evaluation.results import Row
+from rood.report.flags import explain
 from rood.report.numbers import Numbers, budget, lowest
 from rood.report.standing import Kind, Standing, standings
 from rood.report.words import count, listed, number, shown
+
+ROUNDED = explain("lost_by_rounding").because  # a warning that the number is too low, not too high
 
 LABELS: dict[Kind, str] = {
     "fell": "Fallen",
@@ -178,20 +181,27 @@ def _unbelieved(s: Standing) -> Sentence:
 
 
 def _caution(found: list[Standing]) -> str:
-    text = ""
-    if warned := [s for s in found if s.attacked.verdict == "warn"]:
-        reasons = list(dict.fromkeys(reason for s in warned for reason in s.reasons))
-        why = f" ({listed(reasons)})" if reasons else ""
-        whose = (
-            "The attack" if len(found) == 1 else f"The attack on {listed([s.name for s in warned])}"
-        )
-        text += f" {whose} raised a warning{why}: a better one may go lower."
+    warned = [s for s in found if s.attacked.verdict == "warn"]
+    rounded = [s for s in warned if s.reasons == (ROUNDED,)]
+    others = [s for s in warned if s not in rounded]
+    alone = len(found) == 1
+    text = _warned(others, alone, "a better one may go lower")
+    text += _warned(rounded, alone, "for images stored with 8 bits the AUROC is higher")
     for side in ("outside", "inside"):
         if one := [s.name for s in found if s.attacked.side == side]:
             who = "" if len(found) == 1 else f" for {listed(one)}"
             text += f" Only {side} images were attacked{who}; "
             text += "with both sides attacked it can only be lower."
     return text
+
+
+def _warned(warned: list[Standing], alone: bool, so: str) -> str:
+    if not warned:
+        return ""
+    reasons = list(dict.fromkeys(reason for s in warned for reason in s.reasons))
+    why = f" ({listed(reasons)})" if reasons else ""
+    whose = "The attack" if alone else f"The attack on {listed([s.name for s in warned])}"
+    return f" {whose} raised a warning{why}: {so}."
 
 
 def _why(s: Standing) -> str:

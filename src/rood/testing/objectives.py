@@ -46,9 +46,11 @@ def make(factory: ObjectiveFactory) -> Objective:
     return objective
 
 
-def in_training(world: World) -> Model:
-    """A copy of the world's model as a training loop holds it."""
-    return world.copy().model.train().requires_grad_(True)
+def in_training(world: World, factory: ObjectiveFactory) -> Model:
+    """A copy of the world's model, or what the objective trains, as a training loop holds it."""
+    make = getattr(class_of(factory), "example_model", lambda model: model)
+    model: Model = make(world.copy().model)
+    return model.train().requires_grad_(True)
 
 
 def batch(world: World) -> Batch:
@@ -59,7 +61,7 @@ def batch(world: World) -> Batch:
 
 def check_gives_one_finite_number(factory: ObjectiveFactory, world: World) -> None:
     """A float32 scalar, attached to the weights."""
-    loss = _loss(factory, in_training(world), batch(world))
+    loss = _loss(factory, in_training(world, factory), batch(world))
     require(loss.shape == (), f"expected a scalar, got shape {tuple(loss.shape)}")
     require(loss.dtype == torch.float32, f"expected float32, got {loss.dtype}")
     require(loss.isfinite(), f"expected a finite loss, got {loss.item()}")
@@ -68,7 +70,7 @@ def check_gives_one_finite_number(factory: ObjectiveFactory, world: World) -> No
 
 def check_gradient_reaches_every_parameter(factory: ObjectiveFactory, world: World) -> None:
     """No weight is left out, and no gradient is NaN."""
-    model = in_training(world)
+    model = in_training(world, factory)
     parameters = dict(model.named_parameters())
     loss = _loss(factory, model, batch(world))
     require(loss.requires_grad, "the loss is cut off from the weights: nothing can be learnt")
@@ -81,7 +83,7 @@ def check_gradient_reaches_every_parameter(factory: ObjectiveFactory, world: Wor
 
 def check_overfits_one_batch(factory: ObjectiveFactory, world: World) -> None:
     """From fresh weights, forty steps on one batch bring the loss well down."""
-    model = in_training(world)
+    model = in_training(world, factory)
     _forget(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
@@ -101,7 +103,7 @@ def check_overfits_one_batch(factory: ObjectiveFactory, world: World) -> None:
 
 def check_moves_batch_norm_once(factory: ObjectiveFactory, world: World) -> None:
     """One loss is one step of the running statistics, unless the objective says otherwise."""
-    model = in_training(world)
+    model = in_training(world, factory)
     layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     before = [_count(m) for m in layers]
     _loss(factory, model, batch(world))
@@ -117,17 +119,18 @@ def check_moves_batch_norm_once(factory: ObjectiveFactory, world: World) -> None
 
 def check_is_reproducible(factory: ObjectiveFactory, world: World) -> None:
     """The same generator gives the same loss, whatever the global random state."""
-    first = _loss(factory, in_training(world), batch(world)).item()
+    first = _loss(factory, in_training(world, factory), batch(world)).item()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(12345)
-        second = _loss(factory, in_training(world), batch(world)).item()
+        second = _loss(factory, in_training(world, factory), batch(world)).item()
     require(first == second, f"the same generator gave {first:.9g} and {second:.9g}")
 
 
 def check_leaves_everything_as_it_was(factory: ObjectiveFactory, world: World) -> None:
     """Modes, requires_grad, weights, images and global randomness; statistics may move."""
-    model, given = in_training(world), batch(world)
-    frozen = next(m for m in model.modules() if isinstance(m, nn.BatchNorm2d))
+    model, given = in_training(world, factory), batch(world)
+    layers = list(model.net.children())
+    frozen = next((m for m in model.modules() if isinstance(m, nn.BatchNorm2d)), layers[0])
     frozen.eval()  # as one does in fine-tuning: putting all back into train mode is not enough
     next(model.parameters()).requires_grad_(False)
     for m in model.modules():
@@ -141,7 +144,7 @@ def check_leaves_everything_as_it_was(factory: ObjectiveFactory, world: World) -
 
 def check_asks_for_outliers(factory: ObjectiveFactory, world: World) -> None:
     """Where they are needed, none is an InputError."""
-    given, model = batch(world), in_training(world)
+    given, model = batch(world), in_training(world, factory)
     none = given._replace(outliers=None)
     require_error(InputError, lambda: _loss(factory, model, none), "a batch without outliers")
     empty = given._replace(outliers=world.outside[:0])
@@ -153,7 +156,7 @@ def check_learns_from_outliers(factory: ObjectiveFactory, world: World) -> None:
     given = batch(world)
     other = given._replace(outliers=world.inside[:24])
     # in eval mode, where outliers cannot show through the batch statistics instead
-    losses = [_loss(factory, in_training(world).eval(), b).item() for b in (given, other)]
+    losses = [_loss(factory, in_training(world, factory).eval(), b).item() for b in (given, other)]
     require(losses[0] != losses[1], "other outliers give the same loss: are they used?")
 
 

@@ -7,22 +7,12 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
 
 from rood import data
+from rood.contamination import equal, resembles
 from rood.data.base import ImageSet
 from rood.errors import DataError
-
-# Root mean square of what two thumbnails differ by, in 8-bit steps. Measured on CIFAR-10's test
-# images: after JPEG at quality 50 an image is at most 3.3 from itself, after 20x20 and back 3.7
-# in the median; of the pairs with 30,000 CIFAR-100 and Tiny-ImageNet images none is below 5.2.
-NEAR = 4.0
-_SIDE = 8
-_CHUNK = 2000
 
 
 def load(
@@ -71,8 +61,7 @@ def without_repeats(
     outliers: ImageSet, images: ImageSet, unseen: Sequence[ImageSet] = ()
 ) -> ImageSet:
     """The outliers that repeat none of the images and resemble none of the unseen ones."""
-    known = np.concatenate([s.hashes() for s in (images, *unseen)])
-    exact = torch.from_numpy(np.isin(outliers.hashes(), known))
+    exact = equal(outliers, (images, *unseen))
     near = resembles(outliers, unseen) & ~exact
     notes = list(outliers.notes)
     for drop, what in (
@@ -82,30 +71,6 @@ def without_repeats(
         if n := int(drop.sum()):
             notes.append(f"{n} {'image' if n == 1 else 'images'} left out: {what}")
     return replace(outliers.take(~(exact | near)), notes=tuple(notes))
-
-
-def resembles(images: ImageSet, others: Sequence[ImageSet]) -> Bool[Tensor, " n"]:
-    """Which images have a near duplicate, mirrored or not, among the others."""
-    found = torch.zeros(len(images), dtype=torch.bool)
-    mine = thumbnails(images)
-    for other in others:
-        theirs = thumbnails(other)
-        theirs = torch.cat([theirs, theirs.view(-1, _SIDE, _SIDE).flip(2).flatten(1)])
-        for start in range(0, len(mine), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            closest = torch.cdist(mine[part], theirs).amin(dim=1) / _SIDE
-            found[part] |= closest < NEAR
-    return found
-
-
-def thumbnails(images: ImageSet) -> Float[Tensor, "n 64"]:
-    """8x8 grey thumbnails in 8-bit steps, less their mean: a change of brightness is no change."""
-    parts = [
-        adaptive_avg_pool2d(x.mean(dim=1, keepdim=True), _SIDE).flatten(1)
-        for x, _ in images.batches(_CHUNK)
-    ]
-    small = 255 * torch.cat(parts) if parts else torch.empty(0, _SIDE**2)
-    return small - small.mean(dim=1, keepdim=True)
 
 
 def _joined(parts: Sequence[ImageSet]) -> ImageSet:

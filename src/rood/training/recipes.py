@@ -17,9 +17,11 @@ from rood import data
 from rood.data.base import ImageSet, Shape
 from rood.errors import CheckpointError, DataError, InputError
 from rood.models import backbones, checkpoint
+from rood.models.generative import Generative
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.registry import unknown
+from rood.seeds import generator
 from rood.training import outliers
 from rood.training.loop import Epoch, accuracy_of, train
 from rood.training.parallel import first
@@ -28,6 +30,7 @@ from rood.training.recipe import Recipe, read
 __all__ = ["RECIPES", "SHARES", "Recipe", "get", "parts", "run", "run_recipe", "start"]
 
 SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}  # the audit divides the same way
+SETTLED = 512  # training images that a network of how images look is shown before its first step
 _LEAST_STD = 1 / 255  # of a channel: one that never changes would divide by 0
 
 
@@ -157,6 +160,10 @@ def start(recipe: Recipe, images: ImageSet) -> Model:
         seed=recipe.settings.seed,
         **recipe.architecture,
     )
+    if isinstance(net, Generative):
+        some = images.thin(SETTLED).pixels()
+        net.settle(some, generator(recipe.settings.seed, "settle"))
+        return wrap(net, head="head")  # it takes pixels as they are
     mean, std = _statistics(images)
     return wrap(net, mean=recipe.mean or mean, std=recipe.std or std)
 

@@ -1,5 +1,6 @@
 """Architectures, one a file; `registry` finds them by file name, `create` fills in the weights."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,14 +12,22 @@ from rood.seeds import generator
 
 registry: Registry[Backbone] = Registry(__name__, Backbone)
 
-__all__ = ["Backbone", "create", "registry"]
+__all__ = ["Backbone", "create", "find", "registry"]
+
+
+def find(name: str) -> Callable[..., Backbone]:
+    """The architecture called `name`: a classifier's, or one that learns how images look."""
+    from rood.models import generative  # which builds upon this package
+
+    known = generative.registry if name in generative.registry.files else registry
+    return known.get(name)
 
 
 def create(
     name: str, *, classes: int, channels: int = 3, seed: int = 0, **settings: Any
 ) -> Backbone:
     """The network called `name` with first weights that depend on the seed alone."""
-    architecture = registry.get(name)
+    architecture = find(name)
     with torch.device("meta"):  # draws nothing from the global generator
         try:
             net = architecture(classes=classes, channels=channels, **settings)

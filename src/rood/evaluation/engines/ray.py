@@ -1,0 +1,207 @@
+"""Units on the workers of a Ray cluster: a local one that is started here, or one that runs.
+
+Plan, networks and images are put into the object store once; a unit is a few words, and what it
+came to goes back to this process, which alone writes. Ray starts a unit again elsewhere when its
+worker or node is lost.
+"""
+
+import copy
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any
+
+import torch
+
+from rood.data.base import ImageSet
+from rood.errors import CapabilityError, InputError
+from rood.evaluation.engines import Engine, Results
+from rood.evaluation.manifest import full_precision, versions
+from rood.evaluation.plan import Plan
+from rood.evaluation.work import Found, Work
+
+TRIES = 3  # more, for a unit whose worker is lost or fails
+AHEAD = 1000  # units that a cluster is told of, so that it sees what it could grow for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray(Engine):
+    """One unit a worker, each with one core, and with a GPU where there are any."""
+
+    workers: int | None = None  # at most; None: a core or a GPU each
+    address: str | None = None  # of a running cluster, "auto" for the one here; None: start one
+    device: str | None = None  # of the workers; None: GPUs of a running cluster, else as here
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"expected at least 1 worker, got {self.workers}")
+
+    @contextmanager
+    def opened(self, plan: Plan) -> Iterator[Results]:
+        ray = _imported()
+        with self._cluster(ray):
+            device = self._device(ray, plan)
+            do = ray.remote(_do).options(
+                num_cpus=1,
+                num_gpus=self._gpus(ray, device),
+                max_retries=TRIES,
+                retry_exceptions=[RuntimeError, OSError],
+            )
+            held = _put(ray, (_on_cpu(plan), device, versions()))
+            # in a list, or Ray would unpack the plan for every unit
+            yield partial(_results, ray, partial(do.remote, [held], sys.path), self._ahead())
+
+    @contextmanager
+    def _cluster(self, ray: Any) -> Iterator[None]:
+        """The cluster of the caller, the one at the address, or a new one for this block."""
+        if ray.is_initialized():
+            yield
+            return
+        own = {"address": "local", "num_cpus": self.workers, "include_dashboard": False}
+        where = {"address": self.address} if self.address else own
+        try:
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as e:
+            at = f"at {self.address}" if self.address else "here"
+            raise CapabilityError(f"expected a Ray cluster {at}, got none: {_first(e)}") from e
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+    def _device(self, ray: Any, plan: Plan) -> str:
+        if self.device is None and self.address and ray.cluster_resources().get("GPU"):
+            return "cuda"
+        return self.device or plan.model(next(iter(plan.detectors))).mean.device.type
+
+    def _gpus(self, ray: Any, device: str) -> float:
+        """GPUs a worker; a part of one where more workers were asked for than there are GPUs."""
+        if not device.startswith("cuda"):
+            return 0.0
+        if self.address:
+            return 1.0  # those of a cluster that grows may be still to come
+        if not (there := ray.cluster_resources().get("GPU", 0.0)):
+            raise CapabilityError("expected a GPU on this machine for workers on cuda, got none")
+        return min(1.0, there / (self.workers or there))
+
+    def _ahead(self) -> int:
+        return self.workers if self.workers and self.address else AHEAD
+
+
+def _results(
+    ray: Any, start: Callable[[Work], Any], ahead: int, units: Sequence[Work]
+) -> Iterator[tuple[Work, dict[str, Found]]]:
+    left, running = iter(units), dict[Any, Work]()
+    try:
+        while True:
+            running |= {start(unit): unit for unit in islice(left, ahead - len(running))}
+            if not running:
+                return
+            (ended,), _ = ray.wait(list(running), num_returns=1)
+            yield running.pop(ended), _fetched(ray, ended)
+    finally:  # something failed: a cluster of others must not work on
+        for task in running:
+            ray.cancel(task)
+
+
+def _imported() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        return importlib.import_module("ray")
+    except ImportError as e:
+        raise CapabilityError("needs ray: pip install 'rood[ray]'") from e
+
+
+def _do(held: list[Any], path: list[str], unit: Work) -> dict[str, Found]:
+    """One unit, in a worker."""
+    sys.path += [p for p in path if p not in sys.path]  # where a user's networks may be defined
+    torch.set_num_threads(1)
+    plan = _plan(held[0])
+    try:
+        with full_precision():
+            return unit.do(plan)
+    except getattr(torch, "AcceleratorError", ()):
+        logging.exception("a GPU that has failed once fails this process for good")
+        os._exit(1)  # a new process takes over
+
+
+@lru_cache(maxsize=1)
+def _plan(held: Any) -> Plan:
+    """The plan, fetched and moved to the device once a process."""
+    ray = _imported()
+    try:
+        plan, device, theirs = ray.get(held)
+    except ray.exceptions.RayError as e:
+        raise CapabilityError(
+            f"expected workers that can load the networks, got one that cannot ({_first(e)}): "
+            "install on every node what is installed here"
+        ) from e
+    if theirs != versions():
+        differ = {k: (v, versions().get(k)) for k, v in theirs.items() if versions().get(k) != v}
+        raise CapabilityError(f"expected the same versions on every node, got {differ}")
+    for detectors in plan.detectors.values():
+        for detector in detectors.values():
+            detector.to(device)
+    return plan
+
+
+def _put(ray: Any, value: Any) -> Any:
+    """Into the object store, images as arrays, which the workers of a node share."""
+    ray.util.register_serializer(ImageSet, serializer=_plain, deserializer=_images)
+    try:
+        return ray.put(value)
+    except (TypeError, AttributeError, RuntimeError) as e:
+        raise CapabilityError(
+            f"expected networks that can be sent to other processes, got one that cannot "
+            f"({_first(e)}): use --engine local"
+        ) from e
+    finally:
+        ray.util.deregister_serializer(ImageSet)
+
+
+def _plain(images: ImageSet) -> dict[str, Any]:
+    labels = None if images.labels is None else images.labels.numpy()
+    return vars(images) | {"images": images.images.numpy(), "labels": labels}
+
+
+def _images(fields: dict[str, Any]) -> ImageSet:
+    with warnings.catch_warnings():
+        # shared memory cannot be written to, and nobody does: batches are copies
+        warnings.simplefilter("ignore", UserWarning)
+        labels = None if fields["labels"] is None else torch.from_numpy(fields["labels"])
+        return ImageSet(**fields | {"images": torch.from_numpy(fields["images"]), "labels": labels})
+
+
+def _on_cpu(plan: Plan) -> Plan:
+    """The plan as it travels: a worker's GPU may have another number."""
+    if all(plan.model(m).mean.device.type == "cpu" for m in plan.detectors):
+        return plan
+    copies = copy.deepcopy({m: dict(ds) for m, ds in plan.detectors.items()})
+    for detectors in copies.values():
+        for detector in detectors.values():
+            detector.cpu()
+    return replace(plan, detectors=copies)
+
+
+def _fetched(ray: Any, ended: Any) -> dict[str, Found]:
+    try:
+        return ray.get(ended)
+    except ray.exceptions.RayTaskError as e:
+        raise e.cause from e
+    except ray.exceptions.RayError as e:
+        raise CapabilityError(
+            f"expected a worker to live through a unit, lost {TRIES + 1} ({_first(e)}): "
+            "is memory short?"
+        ) from e
+
+
+def _first(e: BaseException) -> str:
+    return str(e).splitlines()[0] if str(e) else type(e).__name__

@@ -1,0 +1,197 @@
+"""Two mixtures of Gaussians over images, of the images and of the outliers, in one metric."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+from torch.nn.functional import relu
+
+from rood.covariance import squared_distances
+from rood.errors import InputError
+from rood.shapes import Images, Scores
+from rood.threat import L2, Linf, Threat
+
+ROUNDS = 20  # of expectation and maximisation
+LEAST = 1e-3  # of the largest scale: the metric stretches no direction further
+WIDER = 4.0  # least ratio of an outlier's variance to an image's
+
+
+class Mixtures(NamedTuple):
+    r"""log g(x) = lse_k(-n/2 log v_k - d_k^2 / (2 v_k)) - log k, d_k = |u(x) - c_k|, n pixels.
+
+    u(x) = (V x / scales, (x - V' V x) / rest): the rows of V are principal axes of the images, and
+    all that is off them has one scale, so that a metric of many pixels is small on disk. Any V, any
+    c and any v make a mixture to which the certificate below applies.
+    """
+
+    axes: Float[Tensor, "r n"]
+    scales: Float[Tensor, " s"]  # of each axis, and of the rest
+    inside: Float[Tensor, "k m"]  # centroids, m = r + n
+    outside: Float[Tensor, "l m"]
+    log_var_in: Float[Tensor, " k"]
+    log_var_out: Float[Tensor, " l"]
+
+    def coordinates(self, x: Images) -> Float[Tensor, "b m"]:
+        """u(x), in float64."""
+        v, scales, flat = self.axes.double(), self.scales.double(), x.flatten(1).double()
+        along = flat @ v.T
+        return torch.cat([along / scales[:-1], (flat - along @ v) / scales[-1]], dim=1)
+
+    def log_densities(self, x: Images, radius: float = 0.0) -> tuple[Scores, Scores]:
+        """log g of the images, at most, and of the outliers, at least, within the radius of x."""
+        u, n = self.coordinates(x), x[0].numel() if len(x) else 1
+        near, far = (
+            squared_distances(u, c.double()).clamp_min(0) for c in (self.inside, self.outside)
+        )
+        if radius:
+            near = relu(near.sqrt() - radius).square()
+            far = (far.sqrt() + radius).square()
+        return _log_mixture(near, self.log_var_in, n), _log_mixture(far, self.log_var_out, n)
+
+    def log_ratio(self, x: Images, radius: float = 0.0) -> Scores:
+        """log g_in - log g_out at x; with a radius, no image within it has more."""
+        inside, outside = self.log_densities(x, radius)
+        return inside - outside
+
+    def radius(self, threat: Threat) -> float:
+        """The largest distance, in the metric, to which a threat model lets an image go."""
+        n = self.axes.shape[1]
+        if isinstance(threat, L2):
+            return threat.eps * self.stretch()
+        if isinstance(threat, Linf):
+            return threat.eps * math.sqrt(n) * self.stretch()
+        raise InputError(f"expected an L2 or L-infinity ball to certify, got {threat}")
+
+    def stretch(self) -> float:
+        """The length of the longest u(x) with |x| = 1, also where V is not quite orthonormal."""
+        v, scales = self.axes.double(), self.scales.double()
+        lower = torch.linalg.qr(v.T).R.T  # V = L Q with orthonormal rows in Q
+        gram = lower.T @ (lower / scales[:-1, None].square())
+        left = torch.eye(len(v), dtype=v.dtype, device=v.device) - lower.T @ lower
+        gram = gram + left @ left / scales[-1].square()
+        longest = torch.linalg.eigvalsh(gram)[-1].clamp_min(0).sqrt()
+        return max(longest.item(), 1 / scales[-1].item())
+
+    def pictures(self, shape: tuple[int, int, int]) -> Images:
+        """The centroids of the images as images."""
+        r, scales = len(self.axes), self.scales.double()
+        along, rest = self.inside.double().split([r, self.axes.shape[1]], dim=1)
+        flat = (along * scales[:-1]) @ self.axes.double() + rest * scales[-1]
+        return flat.view(-1, *shape).float()
+
+
+class Kept(nn.Module):
+    """Mixtures as buffers of a module, to be saved and moved with it."""
+
+    def __init__(self, *, pixels: int, axes: int, centroids: int) -> None:
+        super().__init__()
+        wide = (centroids, axes + pixels)
+        sizes = ((axes, pixels), (axes + 1,), wide, wide, (centroids,), (centroids,))
+        for name, size in zip(Mixtures._fields, sizes, strict=True):
+            self.register_buffer(name, torch.zeros(size))
+
+    @property
+    def value(self) -> Mixtures:
+        """The mixtures."""
+        return Mixtures(*(getattr(self, name) for name in Mixtures._fields))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been put in yet."""
+        return not bool((self.get_buffer("scales") > 0).all())
+
+    @torch.no_grad()
+    def put(self, mixtures: Mixtures) -> "Kept":
+        """Take over the values of mixtures of the same sizes."""
+        for name, value in mixtures._asdict().items():
+            self.get_buffer(name).copy_(value)
+        return self
+
+
+@torch.no_grad()
+def fitted(
+    images: Images,
+    outliers: Float[Tensor, "o c h w"] | None,
+    generator: Generator,
+    *,
+    axes: int = 100,
+    centroids: int = 100,
+) -> Mixtures:
+    """By principal components and spherical expectation-maximisation, in float64.
+
+    Without outliers theirs is the mixture of the images with four times the variance.
+    """
+    n, count = images[0].numel() if len(images) else 1, len(images)
+    least = max(2, centroids)
+    if count < least or (outliers is not None and len(outliers) < least):
+        few = count if outliers is None else min(count, len(outliers))
+        raise InputError(
+            f"expected at least {least} images, and as many outliers, for {centroids} centroids, "
+            f"got {few}: lower centroids or give more"
+        )
+    v, scales = principal(images, min(axes, n))
+    bare = Mixtures(v, scales, *(v[:0],) * 2, *(scales[:0],) * 2)
+    inside, var_in = spherical(bare.coordinates(images), n, centroids, generator)
+    outside, var_out = inside, WIDER * var_in
+    if outliers is not None:
+        outside, own = spherical(bare.coordinates(outliers), n, centroids, generator)
+        var_out = torch.maximum(own, var_out)
+    flat = torch.ones(centroids, dtype=torch.float64, device=images.device)
+    return Mixtures(v, scales, inside, outside, flat * var_in.log(), flat * var_out.log())
+
+
+def principal(images: Images, r: int) -> tuple[Float[Tensor, "{r} n"], Float[Tensor, " s"]]:
+    """The first r principal axes, the scale along each, and the scale of all that is off them."""
+    flat = images.flatten(1).double()
+    centred = flat - flat.mean(dim=0)
+    variances, vectors = torch.linalg.eigh(centred.T @ centred / len(flat))
+    variances = variances.flip(0).clamp_min(0)
+    rest = variances[r:].mean() if r < len(variances) else variances[-1]
+    scales = torch.cat([variances[:r], rest[None]]).sqrt()
+    largest = scales.max()
+    if not largest > 0:
+        raise InputError("expected images that differ to learn a metric from, got all the same")
+    return vectors.flip(1)[:, :r].T.contiguous(), scales.clamp_min(LEAST * largest)
+
+
+def spherical(
+    u: Float[Tensor, "b m"], n: int, k: int, generator: Generator
+) -> tuple[Float[Tensor, "{k} m"], Float[Tensor, ""]]:
+    """Centroids of a mixture of equal weights, and the one variance they share in the end.
+
+    n is the dimension of what u describes. Begun as k-means++ begins; a centroid that nothing is
+    near stays where it is.
+    """
+    centres = u[_spread(u, k, generator)]
+    d = squared_distances(u, centres).clamp_min(0)
+    log_var = (d.amin(dim=1).mean() / n).clamp_min(1e-6).log().expand(k)
+    for _ in range(ROUNDS):
+        share = (-n / 2 * log_var - d / (2 * log_var.exp())).softmax(dim=1)
+        total = share.sum(dim=0)
+        taken = total > 1e-6
+        moved = share.T @ u / total.clamp_min(1e-6)[:, None]
+        centres = torch.where(taken[:, None], moved, centres)
+        d = squared_distances(u, centres).clamp_min(0)
+        var = (share * d).sum(dim=0) / total.clamp_min(1e-6) / n
+        log_var = torch.where(taken, var.clamp_min(1e-6).log(), log_var)
+    return centres, ((share * d).sum() / len(u) / n).clamp_min(1e-6)
+
+
+def _spread(u: Float[Tensor, "b m"], k: int, generator: Generator) -> Tensor:
+    """k rows far from each other: each drawn by its squared distance from those before."""
+    first = int(torch.randint(len(u), (), generator=generator))
+    chosen = [first]
+    nearest = (u - u[first]).square().sum(dim=1)
+    for _ in range(k - 1):
+        weights = nearest.cpu() + 1e-300  # rows that are all alike can still be drawn
+        chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
+        nearest = torch.minimum(nearest, (u - u[chosen[-1]]).square().sum(dim=1))
+    return torch.tensor(chosen, device=u.device)
+
+
+def _log_mixture(d: Float[Tensor, "b k"], log_var: Float[Tensor, " k"], n: int) -> Scores:
+    log_var = log_var.double()
+    each = -n / 2 * log_var - d / (2 * log_var.exp())
+    return each.logsumexp(dim=1) - math.log(len(log_var))

@@ -1,0 +1,45 @@
+"""Samples of the density that the logits of a classifier imply, by a noisy ascent."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator
+
+from rood.models.model import Model
+from rood.shapes import Images, Scores
+
+
+def log_density(model: Model, x: Images) -> Scores:
+    """f(x) = lse(z(x)), up to a constant: the joint energy of an image and a class is -z_y."""
+    return model(x).logits.float().logsumexp(dim=1)
+
+
+def sampled(
+    density: Callable[[Images], Scores],
+    x: Images,
+    *,
+    steps: int,
+    step: float,
+    noise: float,
+    reach: float | None = None,  # the furthest a pixel goes in a step, before the noise
+    source: Generator,  # on the images' device
+) -> Images:
+    """x <- x + step grad log p(x) + noise N(0, 1), so many times, within [0, 1].
+
+    Welling and Teh, *Bayesian Learning via Stochastic Gradient Langevin Dynamics*, ICML 2011.
+    """
+    for _ in range(steps):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(density(x).sum(), x)
+        move = step * gradient
+        move = move if reach is None else move.clamp(-reach, reach)
+        shaken = torch.randn(x.shape, generator=source, device=source.device, dtype=x.dtype)
+        x = (x.detach() + move + noise * shaken).clamp(0, 1)
+    return x.detach()
+
+
+def beside(x: Images, generator: Generator) -> Generator:
+    """A generator where the images are: to draw on the CPU and send would take longer."""
+    seed = int(torch.randint(2**62, (), generator=generator).item())
+    return torch.Generator(x.device).manual_seed(seed)
