@@ -1,0 +1,59 @@
+"""ALOE's Figure 2: where the scores of both sides lie."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from rood.reproduce.aloe_bench import Bench, worlds
+from rood.reproduce.context import Context
+from rood.reproduce.experiment import Part, Row
+
+PANELS = (  # title, role, detector, attacked
+    ("OE, clean", "oe", "msp", False),
+    ("OE, attacked", "oe", "msp", True),
+    ("ALOE, attacked", "aloe", "msp", True),
+    ("ALOE+ODIN, attacked", "aloe", "odin", True),
+)
+BINS = 40
+
+
+def figure2(context: Context) -> Iterator[Part]:
+    """A histogram of each side in each panel."""
+    for world in worlds(context, "cifar10"):
+        for title, role, detector, attacked in PANELS:
+            cell = Row(
+                experiment="aloe/figure2",
+                row=title,
+                column="score, higher is more OOD",
+                metric="share of images",
+                kind="point",
+                attack="paper" if attacked else "clean",
+            )
+            make = partial(_panel, context, world.name, role, detector, cell)
+            yield Part(f"{world.name}/{title}", (cell,), make)
+
+
+def _panel(context: Context, world: str, role: str, detector: str, cell: Row) -> Iterator[Row]:
+    bench = Bench(context, next(w for w in worlds(context, "cifar10") if w.name == world), role)
+    outside = bench.world.outside[0]
+    sides = {}
+    for name in (bench.inside, outside):
+        x = bench.pixels(name) if cell.attack == "clean" else bench.attacked(name, "paper")
+        judges = {detector: bench.softmax()[detector]}
+        sides[name] = context.scores(judges, x)[detector]
+    for name, low, share in histogram(sides):
+        n = {"n_in" if name == bench.inside else "n_out": len(sides[name])}
+        yield cell.found(share, group=name, x=low, network=bench.network.name, **n)
+
+
+def histogram(sides: dict[str, torch.Tensor]) -> Iterator[tuple[str, float, float]]:
+    """Side, middle of a bin, share of that side in it; 99 % of all scores span the bins."""
+    every = torch.cat(list(sides.values())).double()
+    low, high = torch.quantile(every, torch.tensor([0.005, 0.995], dtype=every.dtype)).tolist()
+    width = max(high - low, 1e-12) / BINS
+    for name, values in sides.items():
+        bins = ((values.double() - low) / width).floor().clamp(0, BINS - 1).long()
+        counts = torch.bincount(bins, minlength=BINS)
+        for i, count in enumerate(counts.tolist()):
+            yield name, low + (i + 0.5) * width, count / len(values)

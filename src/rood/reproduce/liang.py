@@ -1,0 +1,277 @@
+"""Liang et al., *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*, 2020.
+
+OOD images take the code of an in-distribution image within an L2 ball. A perfect match ends at an
+AUROC of one half, not at 0: beside each the attack that lowers the score itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from rood.matching import Matched
+from rood.metrics import summary
+from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
+from rood.reproduce.liang_figures import FIGURES
+from rood.reproduce.liang_glow import GENERATIVE
+from rood.reproduce.liang_presets import PRESETS
+from rood.reproduce.liang_scores import (
+    CALIBRATED,
+    ENSEMBLE,
+    EXPOSED,
+    GRAM,
+    JEM,
+    MAHALANOBIS,
+    STEPS,
+    TEMPERATURES,
+    odin_name,
+)
+from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored
+
+MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
+IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
+HALF = 0.05  # around 1/2: what counts as matched
+LAST = 0.2  # the share of steps in which a flat curve falls no more
+
+
+@dataclass(frozen=True)
+class Line:
+    """A case of a table, and where the paper prints it."""
+
+    case: Case
+    place: str
+    facts: tuple[tuple[str, str], ...] = ()
+    name: str = ""  # of the row, where it is not the score
+    direct: bool = True  # whether our suite is run beside it
+    note: str = ""  # what the paper says of its number
+
+
+def _cells(experiment: str, line: Line) -> dict[str, Row]:
+    case = line.case
+    facts = {"inside": case.world, "outside": case.start, "method": case.score} | dict(line.facts)
+    known = printed("liang", line.place, target=case.code, metric="auroc", **facts)
+    cell = Row(
+        experiment=experiment,
+        row=line.name or case.score,
+        column=f"{case.world} from {case.start}, {case.code} within {case.eps:g}",
+        metric="auroc",
+        note=f"another network{f'; {line.note}' if line.note else ''}",
+    )
+    found = {
+        "clean": cell,
+        "official": replace(cell, attack="official", paper=known),
+        "mape": replace(cell, attack="official", metric="mape_median"),
+        "fall": replace(cell, attack="official", metric="last_fall"),
+    }
+    return found | ({"standard": replace(cell, attack="standard")} if line.direct else {})
+
+
+def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Row]:
+    """Before, after the authors' attack as coded, and after ours."""
+    s = ready(context, line.case)
+    n, m, network = len(s.clean_in), len(s.clean_out), s.network
+    clean = summary(s.clean_in, s.clean_out, resamples=1)["auroc"]
+    yield cells["clean"].found(clean, n, m, network=network)
+    found = matched(context, line.case)
+    after = summary(s.clean_in, scored(s.detector, found.images), resamples=1)["auroc"]
+    steps = f"{len(found.losses)} steps, the paper {line.case.steps}"
+    note = f"{cells['official'].note}; {steps}"
+    yield cells["official"].found(after, n, m, network=network, note=note)
+    middle = float(np.median(found.mape))
+    if np.isfinite(middle):
+        yield cells["mape"].found(middle, n, m, network=network)
+    else:
+        yield cells["mape"].not_run("codes of 0 have no relative error")
+    yield cells["fall"].found(last_fall(found), n, m, network=network)
+    if "standard" in cells:
+        lowered = direct(context, line.case)
+        own = summary(s.clean_in, lowered, resamples=1)["auroc"]
+        yield cells["standard"].found(own, n, len(lowered), network=network)
+
+
+def last_fall(found: Matched) -> float:
+    """By how much of its first value the median loss falls in the last fifth of the steps."""
+    loss = found.losses.double().median(dim=1).values
+    start = int(len(loss) * (1 - LAST))
+    return float((loss[start - 1] - loss[start:].mean()) / loss[0].clamp_min(1e-30))
+
+
+def _parts(experiment: str, lines: Sequence[Line], context: Context) -> Iterator[Part]:
+    for line in lines:
+        cells = _cells(experiment, line)
+        first = cells["clean"]
+        name = f"{first.row}, {first.column}"
+        yield Part(name, tuple(cells.values()), partial(measured, context, line, cells))
+
+
+# tables
+
+
+def table1(context: Context) -> Iterator[Part]:
+    """Large images."""
+    lines = []
+    for model, far in IMAGENET.items():
+        own = f"imagenet/{model.lower().replace('-', '')}"
+        role = _or_first(context, own, "net")
+        for start, eps in (("chestxray", 5.0), ("lung-ct", 5.0), ("noise", far)):
+            case = Case("imagenet", (role,), "MSP", "features", start, eps, 10_000, 150)
+            note = "" if start == "noise" else "the paper calls 0.63 to 0.65 close to 0.5"
+            lines.append(Line(case, "table1", (("model", model),), f"MSP, {model}", note=note))
+    return _parts("liang/table1", lines, context)
+
+
+def _odin(temperature: int, eta: float) -> Case:
+    """With preprocessing every step takes four passes instead of two."""
+    code, most = "preprocessed logits", 50 if eta else 100
+    return Case("cifar10", ("cifar10/ce",), odin_name(temperature, eta), code, steps=100, most=most)
+
+
+def table2(context: Context) -> Iterator[Part]:
+    """ODIN at every temperature and step."""
+    lines = [
+        Line(
+            _odin(t, eta),
+            "table2",
+            direct=t == max(TEMPERATURES),
+        )
+        for eta in STEPS
+        for t in TEMPERATURES
+    ]
+    return _parts("liang/table2", lines, context)
+
+
+def mahalanobis(place: str, world: str, context: Context) -> Iterator[Part]:
+    """The score itself matched, and the layers below it."""
+    lines = [
+        Line(
+            Case(
+                world,
+                (f"{world}/ce",),
+                MAHALANOBIS.format(eta),
+                code,
+                most=60 if eta and code == "score" else 200,
+            ),
+            place,
+            name=f"{MAHALANOBIS.format(eta)}, {code}",
+            direct=code == "score",
+            note="the preprocessed image has another code" if eta and code == "layers" else "",
+        )
+        for eta in (0, 0.01)
+        for code in ("score", "layers")
+    ]
+    return _parts(f"liang/{place}", lines, context)
+
+
+def table5(context: Context) -> Iterator[Part]:
+    """Outlier exposure."""
+    worlds = ("svhn", "cifar10", "cifar100")
+    lines = [Line(Case(w, (f"{w}/oe",), EXPOSED, "logits", steps=10_000), "table5") for w in worlds]
+    return _parts("liang/table5", lines, context)
+
+
+def table6(context: Context) -> Iterator[Part]:
+    """A classifier calibrated by a GAN."""
+    lines = [
+        Line(Case(w, (f"{w}/calibrated",), CALIBRATED, "classifier input", steps=10_000), "table6")
+        for w in ("svhn", "cifar10")
+    ]
+    return _parts("liang/table6", lines, context)
+
+
+def table7(context: Context) -> Iterator[Part]:
+    """Gram matrices."""
+    worlds = ("cifar10", "cifar100")
+    lines = [Line(Case(w, (f"{w}/ce",), GRAM, "score", steps=100), "table7") for w in worlds]
+    return _parts("liang/table7", lines, context)
+
+
+def table8(context: Context) -> Iterator[Part]:
+    """The three scores of JEM."""
+    role = _or_first(context, "cifar10/jem", "mnist/jem", "fashion/jem", "digits/jem")
+    world, facts = role.partition("/")[0], (("inside", "cifar10"),)
+    eps = 10.0 if world == "cifar10" else 5.0  # a third of the pixels
+    lines = [
+        Line(
+            Case(world, (role,), score, "logits", "spiral", eps),
+            "table8",
+            facts,
+            note="logits alone do not fix a slope" if kind == "jem_gradient" else "",
+        )
+        for score, kind in JEM.items()
+    ]
+    return _parts("liang/table8", lines, context)
+
+
+def figure17(context: Context) -> Iterator[Part]:
+    """Five networks, all their logits matched."""
+    case = Case("cifar10", MEMBERS, ENSEMBLE, "members", steps=10_000)
+    note = "the paper has five members in its text, six in its experiment"
+    return _parts("liang/figure17", [Line(case, "appendix-f", note=note)], context)
+
+
+def _or_first(context: Context, *roles: str) -> str:
+    """The first that is there; the first of all where none is, and then not run."""
+    try:
+        return first_of(context, *roles)
+    except NotRun:
+        return roles[0]
+
+
+# claims
+
+
+def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """Half of the pairs after matching, flat losses, and what a direct attack does."""
+    official = [r for r in rows if r.attack == "official"]
+    halves = [r for r in official if r.metric == "auroc" and _half(r.paper, HALF)]
+    yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, _is_half)
+    falls = [r for r in official if r.metric == "last_fall"]
+    flat = lambda r: float(r.ours or 0) < 0.01
+    yield _all(experiment, "the loss is flat: its last fifth falls by less than 1 %", falls, flat)
+    own = [r for r in rows if r.attack == "standard"]
+    below = lambda r: float(r.ours or 0) < 0.5 - HALF
+    yield _all(experiment, "an attack on the score itself goes below one half", own, below)
+
+
+def _all(experiment: str, text: str, rows: Sequence[Row], holds: object) -> Row:
+    known = [r for r in rows if r.ours is not None]
+    assert callable(holds)
+    good = sum(bool(holds(r)) for r in known)
+    values = [r.ours for r in known if r.ours is not None]
+    span = f", {min(values):.3f} to {max(values):.3f}" if values else ""
+    shown = f"{good} of {len(known)}{span}"
+    return claim(experiment, text, good == len(known) if known else None, shown)
+
+
+def _half(value: float | None, width: float) -> bool:
+    return value is not None and abs(value - 0.5) <= width
+
+
+def _is_half(row: Row) -> bool:
+    return _half(row.ours, HALF)
+
+
+_CE = "{}-ce of the zoo and its images"
+_TABLES = (
+    ("table1", "MSP of large images", "EfficientNet-lite0 and the ImageNet sample", table1),
+    ("table2", "ODIN", _CE.format("cifar10"), table2),
+    ("table3", "Mahalanobis of several layers", _CE.format("cifar10"),
+     partial(mahalanobis, "table3", "cifar10")),
+    ("table4", "the same for CIFAR-100", _CE.format("cifar100"),
+     partial(mahalanobis, "table4", "cifar100")),
+    ("table5", "outlier exposure", "svhn-oe, cifar10-oe, cifar100-oe and their images", table5),
+    ("table6", "a calibrated classifier", "svhn-calibrated, cifar10-calibrated", table6),
+    ("table7", "Gram matrices", "cifar10-ce, cifar100-ce and their images", table7),
+    ("table8", "JEM's three scores", "cifar10-jem, mnist-jem or fashion-jem", table8),
+    ("figure17", "an ensemble of networks", "cifar10-ensemble-0 to -4", figure17),
+)  # fmt: skip
+EXPERIMENTS = (
+    *(
+        Experiment(f"liang/{p}", what, needs, parts, partial(claims, f"liang/{p}"))
+        for p, what, needs, parts in _TABLES
+    ),
+    *GENERATIVE,
+    *FIGURES,
+    *PRESETS,
+)

@@ -1,0 +1,116 @@
+"""One number of a paper beside ours: what every experiment writes, and all that the page reads."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rood.errors import ResultsError
+from rood.metrics import Interval
+
+# cell: a number of a table; point: one of a figure; claim: a sentence tested; image: a picture
+Kind = Literal["cell", "point", "claim", "image"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number, or the reason why there is none. Shares are from 0 to 1, never per cent."""
+
+    experiment: str  # "aloe/table1"
+    row: str  # the method, as the paper's table names it: "ALOE+ODIN"
+    column: str  # the data set or setting: "cifar10, 1/255"
+    metric: str  # "auroc", "fpr95_in", ...; of a point: the curve's vertical axis
+    attack: str = "clean"  # clean, paper, official, standard
+    kind: Kind = "cell"
+    paper: float | None = None  # None: the paper prints no number
+    ours: float | None = None  # None: not run, the note says why
+    low: float | None = None  # of a 95 % interval
+    high: float | None = None
+    n_in: int = 0
+    n_out: int = 0
+    network: str = ""  # the one that was run, by name
+    x: float | None = None  # of a point: where on the horizontal axis
+    group: str = ""  # of a point: which curve
+    file: str = ""  # of an image: its path in the results folder
+    note: str = ""  # why the numbers may differ; slips of the paper
+    part: str = ""  # the part of the experiment it came from; filled in by the runner
+
+    def found(self, value: float | Interval, n_in: int = 0, n_out: int = 0, **facts: Any) -> "Row":
+        """The same cell with our number in it."""
+        names = ("ours", "low", "high") if isinstance(value, Interval) else ("ours",)
+        values = value if isinstance(value, Interval) else (value,)
+        bounds: dict[str, Any] = dict(zip(names, map(float, values), strict=True))
+        return replace(self, n_in=n_in, n_out=n_out, **bounds, **facts)
+
+    def not_run(self, why: str) -> "Row":
+        """The same cell without a number."""
+        note = f"not run: {why}"
+        return replace(self, ours=None, note=f"{note}; {self.note}" if self.note else note)
+
+    def of_part(self, part: str) -> "Row":
+        """The same, with where it came from."""
+        return replace(self, part=part)
+
+    def as_json(self) -> dict[str, Any]:
+        """Only what says something; `Row(**as_json())` gives the row back."""
+        plain = {f.name: f.default for f in fields(self)}
+        same = lambda k, v: v == plain[k] and (v is None) == (plain[k] is None)
+        return {k: v for k, v in asdict(self).items() if k == "ours" or not same(k, v)}
+
+
+def claim(experiment: str, text: str, holds: bool | None, ours: str, note: str = "") -> Row:
+    """A sentence of the paper: whether it holds here (1, 0, or not tested), and the numbers."""
+    value = None if holds is None else float(holds)
+    return Row(
+        experiment=experiment,
+        row=text,
+        column=ours,
+        metric="holds",
+        kind="claim",
+        ours=value,
+        note=note or ("not run: no data" if holds is None else ""),
+    )
+
+
+def ours(rows: Iterable[Row], **facts: object) -> float | None:
+    """Our number of the first row that has all these facts and a number."""
+    for row in rows:
+        if row.ours is not None and all(getattr(row, k) == v for k, v in facts.items()):
+            return row.ours
+    return None
+
+
+def compared(
+    experiment: str, text: str, values: dict[str, float | None], holds: Callable[..., bool]
+) -> Row:
+    """The claim about some of our numbers, given by name; not tested where one is missing."""
+    shown = ", ".join(f"{k} {'?' if v is None else format(v, '.3f')}" for k, v in values.items())
+    known = [v for v in values.values() if v is not None]
+    complete = len(known) == len(values)
+    return claim(experiment, text, holds(*known) if complete else None, shown)
+
+
+def averaged(values: Sequence[Interval]) -> Interval:
+    """The mean over OOD sets, and of the ends: wide enough, as the sets share one inside."""
+    value, low, high = (sum(v) / len(values) for v in zip(*values, strict=True))
+    return Interval(value, low, high)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a file; a line that a kill cut off is left out."""
+    found = []
+    for i, line in enumerate(whole_lines(path)):
+        try:
+            found.append(Row(**json.loads(line)))
+        except (ValueError, TypeError) as e:
+            raise ResultsError(f"expected a row in line {i + 1} of {path}, got {e}") from e
+    return found
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The whole lines of a file that may not be there."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    return text[: text.rfind("\n") + 1].splitlines()

@@ -1,0 +1,218 @@
+"""The frame of `rood reproduce`: parts, rows, what is not to be had, what was stopped."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rood import reproduce
+from rood.cli import app
+from rood.errors import InputError, ResultsError, UnknownNameError
+from rood.metrics import Interval
+from rood.models import backbones, checkpoint
+from rood.models.wrap import wrap
+from rood.reproduce.experiment import SIZES, Context, Experiment, NotRun, Part, Row, printed
+from rood.reproduce.rows import averaged, claim, compared, ours, read_rows
+from rood.reproduce.run import run
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A machine with nothing but what is shipped."""
+    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def cell(row="a", **facts):
+    return Row(experiment="toy/table1", row=row, column="c", metric="auroc", **facts)
+
+
+class Toy:
+    """An experiment of two parts that counts how often each is made."""
+
+    def __init__(self, missing=()):
+        self.made, self.missing = [], set(missing)
+
+    def make(self, row):
+        self.made.append(row)
+        if row in self.missing:
+            raise NotRun("no data")
+        yield cell(row, paper=0.5).found(Interval(0.7, 0.6, 0.8), 3, 4)
+        yield cell(row, attack="paper").found(0.2)
+
+    def parts(self, context):
+        for row in ("a", "b"):
+            yield Part(row, (cell(row), cell(row, attack="paper")), lambda row=row: self.make(row))
+
+    def claims(self, rows):
+        yield claim("toy/table1", "b is there", ours(rows, row="b") is not None, "")
+
+    def run(self, out, **options):
+        whole = Experiment("toy/table1", "a toy", "nothing", self.parts, self.claims)
+        return list(run([whole], Context(SIZES["tiny"], out=out, **options)))
+
+
+def numbers(path):
+    return [(r.row, r.attack, r.ours) for r in read_rows(path / "rows.jsonl")]
+
+
+def test_rows_are_written_as_they_are_made_and_read_back(tmp_path):
+    rows = Toy().run(tmp_path)
+    assert read_rows(tmp_path / "rows.jsonl") == rows
+    assert [r.ours for r in rows] == [0.7, 0.2, 0.7, 0.2, 1.0]
+    assert rows[0].low == 0.6
+    assert rows[0].n_out == 4
+    assert json.loads((tmp_path / "manifest.json").read_text())["settings"]["size"] == "tiny"
+
+
+def test_a_number_that_is_zero_is_a_number(tmp_path):
+    row = cell("", paper=0.0, kind="point").found(Interval(0.0, 0.0, 0.1), x=0.0)
+    assert Row(**json.loads(json.dumps(row.as_json()))) == row
+    assert (row.as_json()["x"], row.as_json()["low"], row.as_json()["paper"]) == (0.0, 0.0, 0.0)
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    Toy().run(tmp_path)
+    first = numbers(tmp_path)
+    again = Toy()
+    again.run(tmp_path)
+    assert again.made == []
+    assert numbers(tmp_path) == first
+
+
+@pytest.mark.parametrize("cut", [1, 60, 300])
+def test_a_part_that_was_cut_short_comes_again_and_no_row_twice(tmp_path, cut):
+    Toy().run(tmp_path)
+    whole = sorted(map(str, numbers(tmp_path)))
+    rows, parts = tmp_path / "rows.jsonl", tmp_path / "parts.jsonl"
+    rows.write_text(rows.read_text()[:-cut])
+    parts.write_text(parts.read_text().splitlines(True)[0])  # b was not finished
+    again = Toy()
+    again.run(tmp_path)
+    assert again.made == ["b"]
+    assert sorted(map(str, numbers(tmp_path))) == whole
+
+
+def test_what_is_not_to_be_had_has_a_reason_and_no_number_and_is_tried_again(tmp_path):
+    rows = Toy(missing="a").run(tmp_path)
+    assert [(r.row, r.ours, r.note) for r in rows[:2]] == [("a", None, "not run: no data")] * 2
+    later = Toy()
+    later.run(tmp_path)
+    assert later.made == ["a"]
+    assert not any(r.note.startswith("not run") for r in read_rows(tmp_path / "rows.jsonl"))
+
+
+def test_what_other_experiments_wrote_stays(tmp_path):
+    before = Toy(missing="a").run(tmp_path)
+
+    def parts(context):
+        one = Row(experiment="toy/table2", row="x", column="c", metric="auroc")
+        yield Part("p", (one,), lambda: [one.found(0.4)])
+
+    other = Experiment("toy/table2", "", "", parts)
+    assert [r.ours for r in run([other], Context(SIZES["tiny"], out=tmp_path))] == [0.4]
+    assert read_rows(tmp_path / "rows.jsonl")[: len(before)] == before
+
+
+def test_a_folder_of_another_size_is_refused(tmp_path):
+    Toy().run(tmp_path)
+    with pytest.raises(ResultsError, match="seed differ"):
+        Toy().run(tmp_path, seed=1)
+
+
+def test_a_broken_part_is_an_error_after_all_others_are_done(tmp_path):
+    def parts(context):
+        yield Part("p", (cell(),), lambda: iter([1 / 0]))
+        yield Part("q", (cell(),), lambda: [cell("q").found(0.3)])
+
+    broken = Experiment("toy/table1", "", "", parts)
+    with pytest.raises(ResultsError, match="1 parts failed, the first is toy/table1 p: ZeroDiv"):
+        list(run([broken], Context(SIZES["tiny"], out=tmp_path)))
+    assert numbers(tmp_path) == [("q", "clean", 0.3)]
+
+
+def test_printed_numbers_are_those_of_the_papers():
+    facts = {"inside": "cifar10", "method": "ALOE", "metric": "auroc"}
+    assert printed("aloe", "table1", eps=1, **facts) == pytest.approx(0.9126)
+    assert printed("aloe", "table1", eps=0, **facts) == pytest.approx(0.9834)
+    near = {"outside": "cifar100", "model": "default", "metric": "fpr95_out"}
+    assert printed("pro", "table1", inside="cifar10", method="KNN", **near) == pytest.approx(0.3764)
+    assert printed("aloe", "table1", method="nobody") is None
+    with pytest.raises(InputError, match="one number"):
+        printed("aloe", "table1", **facts)
+
+
+def test_a_claim_without_its_numbers_is_not_tested():
+    tested = compared("toy/table1", "a above b", {"a": 0.9, "b": 0.8}, lambda a, b: a > b)
+    untested = compared("toy/table1", "a above b", {"a": 0.9, "b": None}, lambda a, b: a > b)
+    assert (tested.ours, tested.column) == (1.0, "a 0.900, b 0.800")
+    assert (untested.ours, untested.column) == (None, "a 0.900, b ?")
+    assert untested.note == "not run: no data"
+
+
+def test_a_mean_has_the_mean_of_the_ends():
+    found = averaged([Interval(0.5, 0.4, 0.9), Interval(0.7, 0.6, 1.0)])
+    assert found == pytest.approx((0.6, 0.5, 0.95))
+
+
+def test_every_experiment_has_a_name_of_its_paper_and_says_what_it_needs():
+    for name, e in reproduce.experiments().items():
+        assert name == e.name
+        assert e.paper in reproduce.PAPERS
+        assert e.what
+        assert e.needs
+    assert {e.paper for e in reproduce.experiments().values() if e.on_digits} == {*reproduce.PAPERS}
+
+
+def test_unknown_experiments_are_refused():
+    with pytest.raises(UnknownNameError, match="paper"):
+        reproduce.chosen(["aole/table1"])
+    with pytest.raises(UnknownNameError, match="experiment"):
+        reproduce.chosen(["aloe/table9"])
+
+
+def test_every_class_is_learnt_from_however_few_images_there_are(tmp_path, bare):
+    fit = Context(SIZES["tiny"], out=tmp_path).fit_images("digits/fit")
+    assert len(fit) == 300
+    assert torch.bincount(fit.labels).tolist() == [50] * 6
+
+
+def test_a_network_in_a_folder_goes_before_the_shipped_one(tmp_path, bare):
+    net = backbones.create("small_cnn", classes=6, channels=1, width=4, features=8)
+    card = {"shape": (1, 28, 28), "classes": list("012345")}
+    checkpoint.save(wrap(net), tmp_path / "digits-ce.safetensors", card)
+    shipped = Context(SIZES["tiny"]).network("digits/ce").model
+    own = Context(SIZES["tiny"], zoo=tmp_path).network("digits/ce").model
+    given = Context(SIZES["tiny"], models={"digits/ce": str(tmp_path / "digits-ce.safetensors")})
+    assert own.head.in_features == given.network("digits/ce").model.head.in_features == 8
+    assert shipped.head.in_features != 8
+    with pytest.raises(NotRun, match="no network cifar10-nobody"):
+        Context(SIZES["tiny"]).network("cifar10/nobody")
+
+
+def test_images_that_are_not_there_are_not_run_but_a_mistake_by_hand_is_an_error(bare, tmp_path):
+    context = Context(SIZES["tiny"], data={"dtd": f"npz:{tmp_path}/none.npz"})
+    with pytest.raises(NotRun, match="no data"):
+        context.images("svhn")
+    with pytest.raises(ValueError, match="does not exist"):
+        context.images("dtd")
+    assert not context.has("svhn")
+    assert len(context.images("digits/near")) == 32
+
+
+def test_the_command_lists_runs_and_refuses(tmp_path, bare):
+    runner = CliRunner()
+    listed = runner.invoke(app, ["reproduce"])
+    assert listed.exit_code == 0
+    assert "aloe/table1" in listed.output
+    done = runner.invoke(
+        app, ["reproduce", "pro/figure7", "--out", str(tmp_path), "--device", "cpu"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "digits, default" in done.output
+    assert (tmp_path / "page.html").exists()
+    for wrong in (["--size", "huge"], ["--model", "net"], ["--data", "=x"]):
+        refused = runner.invoke(app, ["reproduce", "pro/figure7", "--out", str(tmp_path), *wrong])
+        assert refused.exit_code == 1
+        assert refused.output.startswith("error: expected")

@@ -1,0 +1,152 @@
+"""ALOE's tables on what is shipped, and one of their cells worked out by hand."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rood import reproduce, zoo
+from rood.reproduce.aloe_bench import DIGITS, WORLDS, Bench, worlds
+from rood.reproduce.aloe_figure import histogram
+from rood.reproduce.aloe_tables import WORST, table1, table3
+from rood.reproduce.experiment import SIZES, Context, ours
+from rood.reproduce.run import run
+from rood.seeds import Noise
+from rood.threat import Linf
+
+needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
+        monkeypatch.delenv(name, raising=False)
+    return Context(SIZES["tiny"], out=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Table 1 on what is shipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
+            patch.delenv(name, raising=False)
+        context = Context(SIZES["tiny"], out=tmp_path_factory.mktemp("table1"))
+        return list(run(reproduce.chosen(["aloe/table1"]), context))
+
+
+def test_table_1_runs_on_what_is_shipped(rows):
+    digits = [r for r in rows if r.column.startswith("digits") and r.kind == "cell"]
+    done = {(r.row, r.attack) for r in digits if r.ours is not None}
+    assert {"clean", "paper", "official"} == {a for row, a in done if row == "ALOE+ODIN"}
+    assert {row for row, _ in done} == {"MSP", "ODIN", "Mahalanobis", "ALOE", "ALOE+ODIN"}
+    assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in digits if r.ours is not None)
+    missing = [r for r in rows if r.row == "AOE" and r.column == "digits"]
+    assert {r.note.partition(";")[0] for r in missing} == {"not run: no network digits-aoe"}
+    assert {r.ours for r in rows if r.column == "cifar10"} == {None}
+    at = lambda row, attack: ours(digits, row=row, attack=attack, metric="auroc", column="digits")
+    assert at("MSP", "clean") > at("MSP", "paper")
+    assert at("ALOE", "paper") > at("MSP", "paper")
+
+
+def test_equation_2_is_never_below_the_detection_error_of_either(rows):
+    for row in ("MSP", "ODIN", "Mahalanobis", "ALOE"):
+        facts = {"row": row, "column": "digits"}
+        worst = ours(rows, metric=WORST, attack="paper", **facts)
+        assert worst >= ours(rows, metric="detection_error", attack="paper", **facts)
+        assert worst >= ours(rows, metric="detection_error", attack="clean", **facts)
+
+
+def test_a_cell_is_what_plain_loops_give(bare, rows):
+    """MSP on digits against `near`, both sides attacked: no detector, attack or metric of ours."""
+    net, steps, eps = zoo.load("digits-ce"), 3, 0.1
+    sides = []
+    for name, n in (("digits/test", 32), ("digits/near", 10)):
+        x = bare.images(name, limit=n).pixels()
+        noise = Noise(x, bare.generator("aloe", "paper"))
+        attacked = (x + eps * (2 * noise.uniform() - 1)).clamp(0, 1)
+        for _ in range(steps):
+            attacked.requires_grad_()
+            log_p = net(attacked).logits.log_softmax(dim=1)
+            uniform = log_p.mean(dim=1)
+            entropy = -(log_p.exp() * log_p).sum(dim=1)
+            loss = uniform if name == "digits/test" else -entropy.log()
+            (gradient,) = torch.autograd.grad(loss.sum(), attacked)
+            moved = attacked.detach() + 2.5 * eps / steps * gradient.sign()
+            attacked = torch.minimum(torch.maximum(moved, x - eps), x + eps).clamp(0, 1)
+        before, after = (net(v).logits.softmax(dim=1) for v in (x, attacked))
+        value = lambda p, inside=name == "digits/test": (
+            p.log().mean(1) if inside else (p * p.log()).sum(1)
+        )
+        kept = torch.where((value(after) > value(before))[:, None], after, before)
+        sides.append(kept.double().max(dim=1).values.tolist())
+    wins = [(out < inside) + 0.5 * (out == inside) for inside in sides[0] for out in sides[1]]
+    facts = {"row": "MSP", "column": "digits / digits/near", "attack": "paper"}
+    assert ours(rows, metric="auroc", **facts) == pytest.approx(np.mean(wins), abs=2e-3)
+
+
+def test_the_paper_attack_stays_in_the_ball_and_is_made_once(bare):
+    bench = Bench(bare, DIGITS, "ce")
+    found = bench.attacked(bench.inside, "paper")
+    assert Linf(0.1).contains(found, bench.pixels(bench.inside)).all()
+    assert bench.attacked(bench.inside, "paper") is found
+    assert Linf(0.1).contains(bench.misled("paper"), bench.pixels(bench.inside)).all()
+
+
+def test_numbers_do_not_depend_on_the_batch_around_an_image(bare, monkeypatch):
+    whole = Bench(bare, DIGITS, "aloe").attacked("digits/near", "paper")
+    monkeypatch.setattr("rood.reproduce.aloe_bench.BATCH", 3)
+    apart = Bench(Context(SIZES["tiny"]), DIGITS, "aloe").attacked("digits/near", "paper")
+    assert (whole - apart).abs().max() < 1e-6
+
+
+def test_digits_stand_in_only_where_nothing_else_is(bare, monkeypatch):
+    assert worlds(bare, "cifar10", "gtsrb") == [WORLDS["cifar10"], WORLDS["gtsrb"], DIGITS]
+    monkeypatch.setattr(Context, "has", lambda self, *names: True)
+    assert worlds(bare, "cifar10", "gtsrb") == [WORLDS["gtsrb"]]
+    small = Context(SIZES["small"])
+    assert worlds(small, "cifar10", "gtsrb") == [WORLDS["cifar10"], WORLDS["gtsrb"]]
+
+
+def test_every_printed_number_of_tables_1_and_3_has_its_cell(bare, monkeypatch):
+    monkeypatch.setattr(Context, "has", lambda self, *names: True)
+    small = Context(SIZES["small"])
+    cells = [c for t in (table1, table3) for part in t(small) for c in part.cells]
+    paper = [f for f in reproduce.papers.figures() if f["paper"] == "aloe"]
+    for fact in (f for f in paper if f["place"] in ("table1", "table3")):
+        attack = "paper" if fact["eps"] else "clean"
+        column = fact["inside"] if fact["eps"] < 2 else f"{fact['inside']}, {fact['eps']}/255"
+        same = {"row": fact["method"], "column": column, "metric": fact["metric"]}
+        hits = [c for c in cells if c.attack == attack and same.items() <= vars(c).items()]
+        assert [c.paper for c in hits] == [fact["value"]], fact
+    names = [(p.cells[0].experiment, p.name) for t in (table1, table3) for p in t(small)]
+    assert len(set(names)) == len(names)
+
+
+def test_known_slips_of_the_paper_stand_beside_its_numbers(bare, monkeypatch):
+    monkeypatch.setattr(Context, "has", lambda self, *names: True)
+    cells = [c for part in table3(Context(SIZES["small"])) for c in part.cells]
+    four = [c for c in cells if c.attack == "official" and c.column.endswith("4/255")]
+    assert all("beyond 3/255" in c.note for c in four)
+    assert all("does not see ODIN" in c.note for c in cells if c.row.endswith("ODIN"))
+
+
+def test_a_histogram_has_every_image_once():
+    sides = {"in": torch.randn(200), "out": torch.randn(50) + 9}
+    rows = list(histogram(sides))
+    assert {n: round(sum(s for m, _, s in rows if m == n), 6) for n in sides} == {
+        "in": 1,
+        "out": 1,
+    }
+
+
+@needs_data
+def test_the_networks_of_odin_and_oecc_know_their_classes():
+    context = Context(SIZES["tiny"], out=Path())
+    for role in ("odin-densenet", "oecc-densenet"):
+        net = context.network(f"cifar10/{role}")
+        images = context.images("cifar10/test", limit=16)
+        with torch.no_grad():
+            right = net.model(images.pixels()).logits.argmax(1) == images.labels
+        assert right.float().mean() > 0.7
