@@ -45,7 +45,7 @@ def whole(weights: Path) -> bool:
     return True
 
 
-def train_one(name: str, out: Path, device: str, compiled: bool) -> bool:
+def train_one(name: str, out: Path, device: str, compiled: bool = False) -> bool:
     """Train and write one network; whether that went well."""
     recipe = RECIPES[name]
     settings = replace(recipe.settings, compile=compiled)

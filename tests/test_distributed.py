@@ -163,7 +163,7 @@ def test_the_shares_of_a_batch_are_the_batch() -> None:
         Feed(data, outliers, SETTINGS, torch.device("cpu"), Share(rank, 2)).batch(1, 2)
         for rank in (0, 1)
     ]
-    for all_of_it, parts in zip(whole, zip(*shares, strict=True), strict=True):
+    for all_of_it, *parts in zip(whole[:3], *(s[:3] for s in shares), strict=True):
         assert all_of_it is not None
         for rank, share in enumerate(parts):
             assert share is not None

@@ -13,6 +13,7 @@ from rood.detectors import Energy
 from rood.errors import InputError
 from rood.models.wrap import wrap
 from rood.testing import objective_checks
+from rood.testing._support import example
 from rood.training import objectives
 from rood.training.objectives import Objective
 from rood.training.objectives._inner import Robust
@@ -103,7 +104,7 @@ def test_with_polluted_statistics_it_still_keeps_the_contract(cls: type[Robust],
 @pytest.mark.parametrize("name", objectives.registry.names())
 def test_under_autocast_the_gradient_still_reaches_every_parameter(name: str) -> None:
     """Autocast keeps its copies of the weights; one made without a gradient would be used again."""
-    objective = objectives.registry.get(name)()
+    objective = example(objectives.registry.get(name))()
     made = getattr(objective, "example_model", lambda model: model)(in_training())
     model = made.train().requires_grad_()
     model(batch().x)

@@ -343,8 +343,9 @@ def test_the_zoo_is_there_by_name():
     seeds = [recipes.get(f"cifar10-ensemble-{i}").settings.seed for i in range(5)]
     assert seeds == list(range(5))
     small = recipes.get("cifar10-ensemble-3").settings
-    assert (small.epochs, small.lr, small.augment.flip) == (24, 0.2, True)
-    assert sum(r.backbone == "resnet18" for r in recipes.RECIPES.values()) <= 1
+    assert (small.epochs, small.lr, small.augment.flip) == (20, 0.2, True)
+    large = [r for r in recipes.RECIPES.values() if r.backbone == "resnet18"]
+    assert all(r.architecture["width"] < 64 for r in large)  # or the weights would be too many
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)

@@ -37,19 +37,26 @@ def without_classes(
     found: Mapping[str, Detector], fit: ImageSet, classes: int
 ) -> tuple[dict[str, Detector], tuple[str, ...]]:
     """Those that do without images of some classes, where these are lacking; and a sentence."""
-    seen = 0 if fit.labels is None else len(fit.labels[fit.labels >= 0].unique())
-    if seen in (0, classes):
+    there = set() if fit.labels is None else set(fit.labels[fit.labels >= 0].tolist())
+    lacking = sorted(set(range(classes)) - there)
+    if not there or not lacking:
         return dict(found), ()
     dropped = [n for n, d in found.items() if needs_labels(d) and not _fits_on_few(d, fit)]
     if len(dropped) == len(found):
         raise InputError(
             f"expected training images of all {classes} classes to fit {', '.join(dropped)}, got "
-            f"images of {seen} in {fit.name!r}: give images of the others, or other detectors"
+            f"none of class {_few(lacking)} in {fit.name!r}: give some, or other detectors"
         )
     kept = {n: d for n, d in found.items() if n not in dropped}
     names = ", ".join(dropped)
-    said = f"{names}: need images of all {classes} classes, and {fit.name!r} has {seen} of them"
+    got = f"{fit.name!r} has {len(there)} of them"
+    said = f"{names}: need images of all {classes} classes, and {got}"
     return kept, (said,) if dropped else ()
+
+
+def _few(classes: list[int]) -> str:
+    more = f" and {len(classes) - 3} more" if len(classes) > 3 else ""
+    return ", ".join(map(str, classes[:3])) + more
 
 
 def _fits_on_few(detector: Detector, fit: ImageSet) -> bool:

@@ -145,6 +145,7 @@ def attacked(context: Context) -> int:
 
 def _ready(context: Context, system: System) -> Ready:
     world = system.world
+    detector: Detector
     if system.method == CLIP:
         detector, shape, name = clip(context, world.inside, world.outside)
     else:

@@ -133,9 +133,9 @@ def _ready(context: Context, case: Case) -> Ready:
     detector = _fitted(context, case, models, inside[:2])
     encoder = CODES[case.code](detector, models, inside[:2])
     starts = STARTS[case.start](context, inside)
-    before = (scored(detector, x) for x in (inside, starts))
+    clean_in, clean_out = (scored(detector, x) for x in (inside, starts))
     name = networks[0].name if len(networks) == 1 else f"{len(networks)} of {networks[0].name}"
-    return Ready(detector, encoder, inside, starts, *before, name)
+    return Ready(detector, encoder, inside, starts, clean_in, clean_out, name)
 
 
 def _fitted(context: Context, case: Case, models: Sequence[Model], x: Images) -> Detector:

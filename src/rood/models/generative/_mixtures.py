@@ -41,7 +41,7 @@ class Mixtures(NamedTuple):
 
     def log_densities(self, x: Images, radius: float = 0.0) -> tuple[Scores, Scores]:
         """log g of the images, at most, and of the outliers, at least, within the radius of x."""
-        u, n = self.coordinates(x), x[0].numel() if len(x) else 1
+        u, n = self.coordinates(x), self.axes.shape[1]
         near, far = (
             squared_distances(u, c.double()).clamp_min(0) for c in (self.inside, self.outside)
         )
