@@ -46,6 +46,7 @@ AUROC of MSP, clean → `Alg. 1`. Networks with outliers were trained against ot
 
 TRAINED = """## How they were trained
 
+Up to four networks were trained at once on one GPU, and seconds are as they passed: one alone takes a half to a quarter.
 Weights lie on disk as float16, the digits' as float32. The data is where `ROOD_CIFAR10` and `ROOD_DATA` say; the hashes are in the cards."""
 
 ALOE = """## Beside ALOE

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from toy_reproduce import bare_context, rows_of
 
 from rood import reproduce, zoo
 from rood.reproduce.aloe_bench import DIGITS, WORLDS, Bench, worlds
 from rood.reproduce.aloe_figure import histogram
 from rood.reproduce.aloe_tables import WORST, table1, table3
 from rood.reproduce.experiment import SIZES, Context, ours
-from rood.reproduce.run import run
 from rood.seeds import Noise
 from rood.threat import Linf
 
@@ -21,19 +21,13 @@ needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
-        monkeypatch.delenv(name, raising=False)
-    return Context(SIZES["tiny"], out=tmp_path)
+    return bare_context(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Table 1 on what is shipped."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
-            patch.delenv(name, raising=False)
-        context = Context(SIZES["tiny"], out=tmp_path_factory.mktemp("table1"))
-        return list(run(reproduce.chosen(["aloe/table1"]), context))
+    return rows_of("aloe/table1", tmp_path_factory.mktemp("table1"))
 
 
 def test_table_1_runs_on_what_is_shipped(rows):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from toy_reproduce import bare_context, rows_of
 
 from rood import reproduce
 from rood.detectors import MSP, PRO
@@ -17,19 +18,13 @@ from rood.reproduce.run import run
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
-        monkeypatch.delenv(name, raising=False)
-    return Context(SIZES["tiny"], out=tmp_path)
+    return bare_context(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """Table 1 on what is shipped."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
-            patch.delenv(name, raising=False)
-        context = Context(SIZES["tiny"], out=tmp_path_factory.mktemp("table1"))
-        return list(run(reproduce.chosen(["pro/table1"]), context))
+    return rows_of("pro/table1", tmp_path_factory.mktemp("table1"))
 
 
 def test_table_1_runs_on_what_is_shipped(rows):

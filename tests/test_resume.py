@@ -9,12 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from interrupted import settings
-from safetensors.numpy import load_file
 from small_audit import small_command, small_files
 from toy_audit import audited, toy_case
+from toy_plan import assert_same
 from typer.testing import CliRunner
 
 import rood
@@ -64,19 +63,6 @@ def interrupted(files, out, seed, kills):
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
-
-
-def assert_same(one, other):
-    """Rows to the byte, arrays exactly, and nothing left lying about."""
-    assert (one / "rows.jsonl").read_bytes() == (other / "rows.jsonl").read_bytes()
-    names = [sorted(p.relative_to(f) for p in f.rglob("*.safetensors")) for f in (one, other)]
-    assert names[0] == names[1]
-    for name in names[0]:
-        a, b = load_file(one / name), load_file(other / name)
-        assert a.keys() == b.keys()
-        for key in a:
-            np.testing.assert_array_equal(a[key], b[key])
-    assert not list(one.rglob("*.part"))
 
 
 def test_kill_9_at_five_random_moments_changes_no_byte(files, tmp_path):

@@ -54,3 +54,4 @@ def assert_same(one, other):
         for key in a:
             np.testing.assert_array_equal(a[key], b[key])
     assert not (one / "units").exists()
+    assert not list(one.rglob("*.part"))

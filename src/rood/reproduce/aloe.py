@@ -15,8 +15,9 @@ _NETS = "zoo networks cifar10-, cifar100-, gtsrb-{ce,oe,adv,aoe,aloe}"
 _SETS = "CIFAR, GTSRB, SVHN, DTD, scenes and Tiny-ImageNet packs in ROOD_DATA"
 _WHY = (
     "networks are WRN-40-2 (GTSRB: WRN-16-1) trained for fewer epochs against CIFAR-100 and "
-    "Tiny-ImageNet images as outliers, not DenseNet-BC against 80 Million Tiny Images; the mean "
-    "is over SVHN (GTSRB: CIFAR-10), DTD, scenes and Tiny-ImageNet, other images of which were "
+    "Tiny-ImageNet images, signs and computed textures (GTSRB: without the last two), not "
+    "DenseNet-BC against 80 Million Tiny Images; the mean is over SVHN (GTSRB: CIFAR-10), DTD, "
+    "scenes and Tiny-ImageNet, other images of which were "
     "outliers in training, not over SVHN, Textures, Places365, LSUN and iSUN"
 )
 
