@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs import attack_strength, performance, reproduction, zoo
+from docs import attack_strength, performance, reproduction, trained_systems, zoo
 from docs import detectors as tables
 from rood import attacks, catalogue, detectors
 from rood.registry import Registry
@@ -95,6 +95,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "zoo.md", zoo.page()
     yield ROOT / "docs" / "performance.md", performance.page()
     yield ROOT / "docs" / "reproduction.md", reproduction.page()
+    yield ROOT / "docs" / "trained-systems.md", trained_systems.page()
 
 
 def main(check: bool) -> int:

@@ -190,7 +190,7 @@ def test_two_runs_on_one_folder_do_not_mix(case, undisturbed):
 
 def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     out = tmp_path / "out"
-    more = ["--steps", "20", "--limit", "32"]
+    more = ["--steps", "50", "--limit", "32"]  # many: the signal may come late
     code = "from rood.cli import app; app(prog_name='rood')"
     command = [sys.executable, "-c", code, *small_command(files, out, *more)]
     process = subprocess.Popen(
