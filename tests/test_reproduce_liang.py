@@ -1,5 +1,6 @@
 """LIANG's tables and figures on digits and the shipped network, which stand in for everything."""
 
+import os
 import shutil
 from dataclasses import replace
 from importlib.resources import files
@@ -107,6 +108,7 @@ def test_what_is_not_to_be_had_is_said_and_has_no_number(rows, name):
     assert all(r.ours is None and "not run: no " in r.note for r in found)
 
 
+@pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_systems_with_a_training_of_their_own_run_on_the_shipped_networks(rows, name):
     found = rows[f"liang/{name}"]
