@@ -5,12 +5,10 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from importlib.resources import files
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -18,6 +16,7 @@ from rood.report import figures, gallery, histograms, standing, tables, verdict
 from rood.report.embed import compact, embedded
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
+from rood.report.templating import asset, environment
 from rood.report.words import count, number, percent, shown
 
 
@@ -40,15 +39,15 @@ def render(folder: Folder) -> str:
         "eps": figures.against_eps(numbers),
         "scores": histograms.histograms(folder, numbers),
     }
-    scripts = {"plotly_js": get_plotlyjs(), "page_js": _asset("page.js")}
+    scripts = {"plotly_js": get_plotlyjs(), "page_js": asset("rood.report", "page.js")}
     return (
-        _environment()
+        environment("rood.report", _filters())
         .get_template("page.html.j2")
         .render(
             **_facts(folder, numbers),
             figures=drawn,
             figures_json=Markup(embedded({name: compact(f) for name, f in drawn.items() if f})),
-            page_css=Markup(_asset("page.css")),
+            page_css=Markup(asset("rood.report", "page.css")),
             policy=_policy(list(scripts.values())),
             **{name: Markup(text) for name, text in scripts.items()},
         )
@@ -97,21 +96,15 @@ def _overview(numbers: Numbers) -> str:
     )
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(_asset),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"shown": shown, "number": number, "percent": percent, "score": _score}
-    environment.filters |= {"span": _span, "plain_value": _plain_value}
-    return environment
-
-
-def _asset(name: str) -> str:
-    return files("rood.report").joinpath("templates", name).read_text(encoding="utf-8")
+def _filters() -> dict[str, Callable[..., Any]]:
+    return {
+        "shown": shown,
+        "number": number,
+        "percent": percent,
+        "score": _score,
+        "span": _span,
+        "plain_value": _plain_value,
+    }
 
 
 def _score(value: float | None) -> str:

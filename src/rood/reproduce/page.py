@@ -3,16 +3,15 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from rood.errors import CapabilityError
 from rood.files import write_whole
 from rood.report.embed import embedded
+from rood.report.templating import asset, environment
 from rood.report.words import plot_text, shown
 from rood.reproduce.rows import Row
 from rood.reproduce.sections import NAMES, About, Panel, Section, sections, shrinking
@@ -44,7 +43,7 @@ def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str
     figures = {f"{s.anchor}-{i}": _figure(p) for s in found for i, p in enumerate(s.panels)}
     scripts = {"plotly_js": get_plotlyjs(), "page_js": DRAW}
     return (
-        _environment()
+        environment("rood.reproduce", {"shown": shown})
         .get_template("reproduction.html.j2")
         .render(
             sections=found,
@@ -53,7 +52,7 @@ def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str
             names=NAMES,
             images={f: _data(folder / f) for s in found for _, f in s.images},
             figures_json=Markup(embedded(figures)),
-            page_css=Markup(_asset("page.css", "rood.report")),
+            page_css=Markup(asset("rood.report", "page.css")),
             policy=_policy(list(scripts.values())),
             **{name: Markup(text) for name, text in scripts.items()},
         )
@@ -101,22 +100,6 @@ def _data(path: Path) -> str:
     if path.suffix != ".png" or not path.is_file():
         return ""
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(_asset),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"shown": shown}
-    return environment
-
-
-def _asset(name: str, package: str = "rood.reproduce") -> str:
-    return files(package).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _policy(scripts: list[str]) -> str:
