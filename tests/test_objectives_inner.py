@@ -9,18 +9,20 @@ import torch
 from torch import Tensor, nn
 from toy_objectives import ATTACK, batch, drawn, in_training
 
-from rood.detectors import Energy
+from rood.detectors import Energy, UniformCrossEntropy
+from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.models.wrap import wrap
+from rood.softmax import uniform_cross_entropy
 from rood.testing import objective_checks
 from rood.testing._support import example
 from rood.training import objectives
 from rood.training.objectives import Objective
-from rood.training.objectives._inner import Robust
+from rood.training.objectives._inner import Robust, hardest
 from rood.training.objectives.adv import ADV
 from rood.training.objectives.aloe import ALOE
 from rood.training.objectives.aoe import AOE
-from rood.training.objectives.atom import ATOM
+from rood.training.objectives.atom import ATOM, taken_in
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.objectives.energy_oe import EnergyOE
 from rood.training.objectives.trades import TRADES
@@ -117,22 +119,38 @@ def test_under_autocast_the_gradient_still_reaches_every_parameter(name: str) ->
         assert g.isfinite().all(), key
 
 
-def test_atom_trains_on_the_hardest_but_the_very_hardest() -> None:
+@pytest.mark.parametrize(
+    ("losses", "score"), [(taken_in, Energy), (uniform_cross_entropy, UniformCrossEntropy)]
+)
+def test_mined_are_the_hardest_but_the_very_hardest(
+    losses: Callable[[Tensor], Tensor], score: type[Detector]
+) -> None:
     model, outliers = in_training(), batch(outliers=40).outliers
     assert outliers is not None
-    mined = ATOM(keep=0.3, skip=0.1).mine(model, outliers)
+    mined = hardest(model, outliers, losses, keep=0.3, skip=0.1)
     assert model.training
     assert len(mined) == 12
-    by_score = Energy(model.eval()).score(outliers).argsort()  # lowest first: taken for inside
+    by_score = score(model.eval()).score(outliers).argsort()  # lowest first: taken for inside
     assert torch.equal(mined, outliers[by_score[4:16]])
 
 
 @pytest.mark.parametrize(("outliers", "count"), [(1, 1), (2, 1), (3, 1), (8, 2)])
-def test_atom_mines_from_the_smallest_pool(outliers: int, count: int) -> None:
+def test_the_smallest_pool_is_mined(outliers: int, count: int) -> None:
     model, given = in_training(), batch(outliers=outliers)
     assert given.outliers is not None
-    assert len(ATOM().mine(model, given.outliers)) == count
-    assert ATOM(keep=0.5, skip=0.5).loss(model, given, drawn(0)).isfinite()
+    assert len(hardest(model, given.outliers, taken_in, keep=0.25, skip=0.125)) == count
+    for objective in (ATOM(keep=0.5, skip=0.5), ALOE(keep=0.5, skip=0.5)):
+        assert objective.loss(model, given, drawn(0)).isfinite()
+
+
+def test_aloe_that_mines_is_aloe_of_the_mined() -> None:
+    given = batch(outliers=16)
+    assert given.outliers is not None
+    mined = hardest(in_training(), given.outliers, uniform_cross_entropy, keep=0.25, skip=0.125)
+    loss = ALOE(**ATTACK, keep=0.25, skip=0.125).loss(in_training(), given, drawn(0))
+    expected = ALOE(**ATTACK).loss(in_training(), given._replace(outliers=mined), drawn(0))
+    assert torch.equal(loss, expected)
+    assert not torch.equal(loss, ALOE(**ATTACK).loss(in_training(), given, drawn(0)))
 
 
 def test_the_outlier_class_of_atom_loses_nothing() -> None:
@@ -160,6 +178,7 @@ def test_trades_raises_the_divergence_and_adv_the_error() -> None:
         (lambda: EnergyOE(m_in=0, m_out=-1), "m_in <= m_out"),
         (lambda: ATOM(keep=0), "keep > 0"),
         (lambda: ATOM(keep=0.8, skip=0.3), r"keep \+ skip <= 1"),
+        (lambda: ALOE(keep=0.8, skip=0.3), r"keep \+ skip <= 1"),
         (lambda: ATOM(weight=math.nan), "weight >= 0"),
         (lambda: CrossEntropy(smoothing=1.0), "smoothing < 1"),
     ],

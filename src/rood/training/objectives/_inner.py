@@ -82,6 +82,30 @@ def exposed(z: Logits, y: Int[Tensor, " labelled"]) -> Scores:
     return torch.cat([cross_entropy(z[:n], y, reduction="none"), uniform_cross_entropy(z[n:])])
 
 
+def hardest(
+    model: Model,
+    outliers: Images,
+    losses: Callable[[Logits], Scores],
+    *,
+    keep: float,
+    skip: float,
+) -> Float[Tensor, "m c h w"]:
+    """The share `keep` of the outliers with the largest losses, after the share `skip`."""
+    with frozen(model), torch.no_grad():
+        found = losses(model(outliers).logits.float())
+    count = max(1, int(keep * len(outliers)))
+    first = min(int(skip * len(outliers)), len(outliers) - count)
+    return outliers[found.argsort(descending=True, stable=True)[first : first + count]]
+
+
+def check_mining(keep: float, skip: float) -> None:
+    """Refuse shares of the outliers that leave none, or are more than there are."""
+    if not (keep > 0 and skip >= 0 and keep + skip <= 1):
+        raise InputError(
+            f"expected shares keep > 0 and skip >= 0 with keep + skip <= 1, got {keep} and {skip}"
+        )
+
+
 def weighed(losses: Scores, n: int, weight: float) -> Float[Tensor, ""]:
     """The mean loss of the n images and `weight` times that of the outliers."""
     return losses[:n].mean() + weight * losses[n:].mean()

@@ -9,7 +9,15 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rood.models.model import Model
-from rood.training.objectives._inner import Robust, check_weight, exposed, weighed
+from rood.softmax import uniform_cross_entropy
+from rood.training.objectives._inner import (
+    Robust,
+    check_mining,
+    check_weight,
+    exposed,
+    hardest,
+    weighed,
+)
 from rood.training.objectives.base import Batch
 
 
@@ -20,15 +28,21 @@ class ALOE(Robust):
     B is the L-infinity ball of radius eps. Chen et al., *Robust Out-of-distribution Detection for
     Neural Networks*, AAAI 2022 workshop, arXiv:2003.09711. The official code also sends the clean
     batch through the network at each step, to log its loss, which moves the batch-norm statistics.
+
+    With keep < 1 only the outliers are trained on that the network takes for one of the classes
+    most readily, as ATOM chooses them: give the loop an `outlier_batch` 1 / keep times as large.
     """
 
     needs_outliers: ClassVar[bool] = True
 
     weight: float = 0.5
+    keep: float = 1.0  # the share of each step's outliers that is mined
+    skip: float = 0.0  # the share that is harder still, and may be no outliers at all
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight(self.weight)
+        check_mining(self.keep, self.skip)
 
     @property
     def searching_passes(self) -> int:
@@ -37,6 +51,8 @@ class ALOE(Robust):
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
         assert batch.outliers is not None
         x, o = batch.x, batch.outliers
+        if self.keep < 1:
+            o = hardest(model, o, uniform_cross_entropy, keep=self.keep, skip=self.skip)
         if self.bn == "eval":  # one attack on both: images do not see each other
             parts = [(torch.cat([x, o]), batch.y)]
         else:  # each part shares batch statistics with itself alone

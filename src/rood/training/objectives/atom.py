@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import softplus
 
-from rood.errors import InputError
 from rood.models.model import Model
-from rood.shapes import Images, Logits, Scores
-from rood.training.objectives._inner import Robust, check_weight, frozen
+from rood.shapes import Logits, Scores
+from rood.training.objectives._inner import Robust, check_mining, check_weight, hardest
 from rood.training.objectives.base import Batch
 
 
@@ -36,29 +35,16 @@ class ATOM(Robust):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight(self.weight)
-        if not (self.keep > 0 and self.skip >= 0 and self.keep + self.skip <= 1):
-            raise InputError(
-                "expected shares keep > 0 and skip >= 0 with keep + skip <= 1, got "
-                f"{self.keep} and {self.skip}"
-            )
+        check_mining(self.keep, self.skip)
 
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
         assert batch.outliers is not None
-        mined = self.mine(model, batch.outliers)
+        mined = hardest(model, batch.outliers, taken_in, keep=self.keep, skip=self.skip)
         worst = self.worst(model, taken_in, mined, generator)
         z, n = model(torch.cat([batch.x, worst])).logits.float(), len(batch.x)
         own = z[:n].gather(1, batch.y[:, None]).squeeze(1)
         losses = taken_in(z)
         return (losses[:n] - own).mean() + self.weight * losses[n:].mean()
-
-    def mine(self, model: Model, outliers: Images) -> Float[Tensor, "m c h w"]:
-        """The outliers to train on."""
-        with frozen(model):
-            z = model(outliers).logits
-        count = max(1, int(self.keep * len(outliers)))
-        first = min(int(self.skip * len(outliers)), len(outliers) - count)
-        hardest = taken_in(z).argsort(descending=True, stable=True)
-        return outliers[hardest[first : first + count]]
 
 
 def taken_in(z: Logits) -> Scores:
