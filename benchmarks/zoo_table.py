@@ -9,8 +9,9 @@ docs/results/zoo.jsonl.
 Measured of every network: accuracy on all held-out images, and under PGD-10; MSP and ODIN, clean
 and under ALOE's Algorithm 1, on every OOD set. Of all but four alike members of the ensemble: MSP
 under PGD-40 with three starts on its margin, on the sets of FAR. Of the networks of STANDARD: MSP
-under `WorstOf`, on the sets of FAR. Both sides are always attacked. The cheap comes first, for all
-networks, and the dear last. Attacks search in TF32; what they found is judged in full float32.
+under `WorstOf`, and the detectors of OWN under both, each attacked through its own score, on the
+sets of FAR. Both sides are always attacked. The cheap comes first, for all networks, and the dear
+last; `--stages` picks some. Attacks search in TF32; what they found is judged in full float32.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from rood.attacks import PGD
 from rood.attacks.base import Goal
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, Shape, spaced
-from rood.detectors import MSP, ODIN
+from rood.detectors import GEN, MSP, ODIN, Energy, Entropy
 from rood.detectors.base import Detector
 from rood.errors import InputError, RoodError
 from rood.evaluation.manifest import full_precision
@@ -47,10 +48,12 @@ from rood.threat import Linf
 from rood.training.recipes import RECIPES, parts
 
 BATCH = 1000
+STAGES = ("basic", "strong", "standard")
 METRICS = ("auroc", "fpr95_in", "detection_error")
 RESAMPLES = 200  # of a bootstrap, two thousand times: a thousand each would outlast the attacks
 FAR = ("svhn", "dtd", "scenes", "near", "patches", "noise")  # no network saw any of them
 STANDARD = ("cifar10-aloe-8", "cifar10-aloe", "cifar10-adv-8", "cifar10-adv")
+OWN = ("gen", "energy", "entropy")  # each attacked by itself, on the networks of STANDARD
 ALIKE = "cifar10-ensemble-[1-4]"  # as member 0, but for the seed
 ETA = {"gtsrb": 0.0004, "cifar10": 0.0014, "cifar100": 0.0028}  # of ODIN, as ALOE chose it
 SETS = {
@@ -63,7 +66,7 @@ SETS = {
 }
 DIGITS = ("digits:near", "digits:patches", "digits:noise")
 DIGITS_EPS = 0.1
-BEYOND = 0.1  # of a logit, past every image of the other side: the search is in TF32
+BEYOND = 0.1  # of the detector's unit, past every image of the other side: the search is in TF32
 
 
 class Library:
@@ -110,7 +113,13 @@ class Network:
     @property
     def detectors(self) -> dict[str, Detector]:
         eta = ETA.get(self.name.partition("-")[0], 0.0014)
-        return {"msp": MSP(self.model), "odin": ODIN(self.model, eta=eta)}
+        return {
+            "msp": MSP(self.model),
+            "odin": ODIN(self.model, eta=eta),
+            "gen": GEN(self.model),
+            "energy": Energy(self.model),
+            "entropy": Entropy(self.model),
+        }
 
 
 def opened(name: str, folder: Path, images: Library) -> Network:
@@ -219,18 +228,18 @@ def search_precision() -> Iterator[None]:
 
 
 def attacked(
-    net: Network, attack: str, eps: float, x_in: Images, x_out: Images
+    net: Network, attack: str, eps: float, x_in: Images, x_out: Images, climbed: str = "msp"
 ) -> tuple[Images, Images]:
-    """Both sides after an attack, a thousand images at a time."""
+    """Both sides after an attack on the score of one detector, a thousand images at a time."""
     if attack == "clean":
         return x_in, x_out
     if attack == "algorithm1":
         climb = lambda x, inside: algorithm1(net, x, inside, eps)
     else:
-        msp = net.detectors["msp"]
-        top, low = score(msp, x_out).max().item(), score(msp, x_in).min().item()
-        out = replace(look_out(msp), enough=top + BEYOND)
-        back = replace(look_in(msp, x_in), enough=-low + BEYOND)
+        detector = net.detectors[climbed]
+        top, low = score(detector, x_out).max().item(), score(detector, x_in).min().item()
+        out = replace(look_out(detector), enough=top + BEYOND)
+        back = replace(look_in(detector, x_in), enough=-low + BEYOND)
         by = pgd40x3 if attack == "pgd40x3" else standard
         climb = lambda x, inside: by(net, x, eps, out if inside else back)
     found = []
@@ -281,9 +290,19 @@ def write_share(net: Network, rows: Rows, hits: torch.Tensor, **row: object) -> 
 
 
 def told_apart(
-    net: Network, rows: Rows, attack: str, eps: float, sets: list[str], n: int, detectors: list[str]
+    net: Network,
+    rows: Rows,
+    attack: str,
+    eps: float,
+    sets: list[str],
+    n: int,
+    detectors: list[str],
+    climbed: str = "msp",
 ) -> Iterator[tuple[Scores, Scores, dict[str, object]]]:
-    """Scores of both sides for each detector and set, where their rows are still missing."""
+    """Scores of both sides for each detector and set, where their rows are still missing.
+
+    All detectors judge the same images, made against the one that is climbed.
+    """
     row = {"attack": attack, "eps": said(eps)}
     wanted = [
         (d, s)
@@ -294,7 +313,7 @@ def told_apart(
     if not wanted:
         return
     x_in, x_out = few(net.held_out, n), [few(net.outside[s], n) for s in sets]
-    found_in, found_out = attacked(net, attack, eps, x_in, torch.cat(x_out))
+    found_in, found_out = attacked(net, attack, eps, x_in, torch.cat(x_out), climbed)
     for d in dict.fromkeys(d for d, _ in wanted):
         s_in, s_out = (score(net.detectors[d], x).cpu() for x in (found_in, found_out))
         for s, part in zip(sets, s_out.split([len(x) for x in x_out]), strict=True):
@@ -313,11 +332,13 @@ def measures(
         for attack, eps in todo:
             both = ["msp", "odin"]
             yield from told_apart(net, rows, attack, eps, list(net.outside), args.images, both)
-    elif stage == "strong":
-        both = ["msp", "odin"]  # ODIN judges what was made against MSP
-        yield from told_apart(net, rows, "pgd40x3", net.budgets[-1], far, args.strong, both)
-    else:
-        yield from told_apart(net, rows, "standard", net.budgets[-1], far, args.standard, ["msp"])
+        return
+    attack, n = ("pgd40x3", args.strong) if stage == "strong" else ("standard", args.standard)
+    judges = {"msp": ["msp", "odin"] if stage == "strong" else ["msp"]}  # ODIN sees MSP's images
+    if net.name in STANDARD:
+        judges |= {d: [d] for d in OWN}
+    for climbed, detectors in judges.items():
+        yield from told_apart(net, rows, attack, net.budgets[-1], far, n, detectors, climbed)
 
 
 def record(net: Network, rows: Rows, s_in: Scores, s_out: Scores, row: dict[str, object]) -> None:
@@ -356,7 +377,7 @@ def run(names: list[str], rows: Rows, args: argparse.Namespace) -> bool:
     )
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     with ThreadPoolExecutor(max_workers=1) as beside:  # intervals are the CPU's, meanwhile
-        for stage in ("basic", "strong", "standard"):
+        for stage in args.stages:
             for name in of_stage(stage, names):
                 start = time.perf_counter()
                 if start > args.end:
@@ -375,6 +396,14 @@ def run(names: list[str], rows: Rows, args: argparse.Namespace) -> bool:
     return good
 
 
+def stages(text: str) -> list[str]:
+    """Some of STAGES, in their order."""
+    named = text.split(",")
+    if not set(named) <= set(STAGES):
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(STAGES)}, got {text!r}")
+    return [s for s in STAGES if s in named]
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["*"], help="names, or patterns as 'gtsrb-*'")
@@ -383,6 +412,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--images", type=int, default=1000, help="a side and set")
     parser.add_argument("--strong", type=int, default=250, help="of them under PGD-40 x3")
     parser.add_argument("--standard", type=int, default=200, help="of them under WorstOf")
+    parser.add_argument("--stages", type=stages, default=list(STAGES), help=",".join(STAGES))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args(words)

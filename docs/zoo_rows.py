@@ -72,6 +72,10 @@ class Measured:
         rank = lambda n: (order.index(self.objective(n)) if self.objective(n) in order else 9, n)
         return sorted((n for n in self.cards if n.partition("-")[0] == world), key=rank)
 
+    def measured(self, world: str) -> list[str]:
+        """Those of them that have rows."""
+        return [n for n in self.networks(world) if self.eps(n)]
+
     def objective(self, network: str) -> str:
         """Its name in the registry."""
         return str(self.cards[network]["training"]["objective"]["name"])
