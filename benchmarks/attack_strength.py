@@ -124,7 +124,7 @@ def run_matrix(args: argparse.Namespace) -> None:
     """`standard` beside the papers' attacks, on every network, detector and dataset."""
     rows = Rows(args.out, f"matrix-{args.network}")
     bench = Bench(args.network, args, TEN)
-    for dataset in OUTSIDE:
+    for dataset in args.datasets:
         for name, detector in bench.detectors.items():
             facts = {"network": args.network, "detector": name, "dataset": dataset}
             if not rows.has(**facts, attack="standard"):
@@ -246,6 +246,7 @@ def main() -> None:
     for name in ("--networks", "--data", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--n", type=int, default=200)
+    parser.add_argument("--datasets", nargs="+", choices=OUTSIDE, default=[*OUTSIDE])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     with full_precision():

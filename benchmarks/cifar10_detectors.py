@@ -64,6 +64,12 @@ PRESETS = {
 }
 
 
+# need a network of their own
+NOT_OF_A_CLASSIFIER = {
+    "autoencoder", "ccu", "complexity", "glow", "jem", "jem_gradient", "jem_softmax",
+}  # fmt: skip
+
+
 def sheet(folder: Path, name: str) -> torch.Tensor:
     Image.MAX_IMAGE_PIXELS = None
     pixels = np.asarray(Image.open(folder / f"{name}.png").convert("RGB"))
@@ -90,7 +96,8 @@ def run_training(args: argparse.Namespace) -> None:
     model = fresh(args.seed)
     settings = Settings(
         seed=args.seed, epochs=args.epochs, batch_size=128, lr=0.1, weight_decay=5e-4,
-        augment=Augment(shift=4, flip=True),
+        augment=Augment(shift=4, flip=True), save_every=10,
+        graph=args.device.startswith("cuda"), compile=args.compile,
     )  # fmt: skip
     start = time.perf_counter()
     for e in train(
@@ -172,7 +179,8 @@ def run_scoring(args: argparse.Namespace) -> None:
     outliers, outside = packs(args.data)
     rows = Rows(args.out, args.seed)
     rows.write(**setup(args, fit_images, validation, outliers))
-    names = args.detectors.split(",") if args.detectors else [*registry.names(), *PRESETS]
+    usual = [n for n in registry.names() if n not in NOT_OF_A_CLASSIFIER]
+    names = args.detectors.split(",") if args.detectors else [*usual, *PRESETS]
     options = tuned(names, model, validation, outliers, fit_images, rows)
     detectors = {n: make(n, model, options) for n in names}
     on_validation = [d for n, d in detectors.items() if n in ON_VALIDATION]
@@ -296,6 +304,7 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--compile", action="store_true", help="the network that is trained")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--fit", type=int, default=50_000)
     parser.add_argument("--no-attack", action="store_true")

@@ -39,6 +39,7 @@ def _line(r: Mapping[str, Any]) -> str:
 
 def _conditions(run: Mapping[str, Any]) -> str:
     bars = ", ".join(f"{bar} of {name}'s" for name, bar in run["bars"].items())
+    judged = ", ".join(f"PGD-{steps} ({what})" for steps, what in run["judged"])
     versions = ", ".join(f"{name} {run[name]}" for name in ("rood", *PEERS, "torch", "python"))
     return (
         f"PGD, L-infinity, eps {round(255 * run['eps'])}/255, step 2.5 eps / steps, one restart; "
@@ -48,7 +49,8 @@ def _conditions(run: Mapping[str, Any]) -> str:
         f"and from random starts, which each library draws for itself, on {run['images']}, with its "
         f"standard error over the runs. Times, from random starts on {run['images']} images: the median "
         f"of {run['runs']} interleaved runs, ratios taken run by run; "
-        "cpu is the process's own time. Bars for "
-        f"rood with their goal, the cross-entropy: {bars} wall time, and from x a mean loss no lower than theirs. {run['date']}, "
+        f"cpu is the process's own time. Bars for {judged}: {bars} wall time, and from x a mean loss no "
+        f"lower than theirs. `compare=False`, as they have it, saves the forward pass that sees to it that no image "
+        f"comes back worse than it was. {run['date']}, "
         f"{run['hardware']}; {versions}."
     )

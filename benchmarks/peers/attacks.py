@@ -36,7 +36,11 @@ RUNS = 7
 TIMED, SCORED = 16, 48  # images
 BARS = {"torchattacks": 1.05, "foolbox": 1.0}
 
-LIKE_THEIRS = "cross-entropy, best iterate"  # what the bars are for: they climb it too
+# What the bars are for: our defaults, 40 steps of the margin, as they are called; and with their
+# goal, and as they do without the pass that sees to it that nothing gets worse than x, both lengths
+AS_CALLED = "as called: margin, best iterate"
+LIKE_THEIRS = "cross-entropy, best iterate, compare=False"
+JUDGED = ((10, LIKE_THEIRS), (40, LIKE_THEIRS), (40, AS_CALLED))
 
 Call = Callable[[int], Tensor]  # a seed to attacked images
 
@@ -79,9 +83,9 @@ def ours(s: Scene, steps: int) -> list[Caller]:
         return Caller("rood", what, call(True), call(False))
 
     return [
-        caller("as called: margin, best iterate", margin),
-        caller(LIKE_THEIRS, loss),
-        caller("margin, best iterate, compare=False", margin, compare=False),
+        caller(AS_CALLED, margin),
+        caller("cross-entropy, best iterate", loss),
+        caller(LIKE_THEIRS, loss, compare=False),
         caller("margin, last iterate, compare=False", margin, compare=False, keep="last"),
     ]
 
@@ -192,19 +196,16 @@ def numbers(found: Sequence[Timed], peers: Mapping[str, Sequence[Timed]]) -> dic
 
 
 def short(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where our call with their goal misses a bar, a sentence each."""
+    """Where a call that is judged misses a bar, a sentence each."""
     wrong = []
-    for steps in dict.fromkeys(r["steps"] for r in rows):
-        here = [r for r in rows if r["steps"] == steps]
-        mine = next(r for r in here if r["what"] == LIKE_THEIRS)
-        for other in (r for r in here if r["library"] in BARS):
-            name = other["library"]
-            ratio, bar = mine["wall"][name], BARS[name]
+    for mine in (r for r in rows if (r["steps"], r["what"]) in JUDGED):
+        call = f"PGD-{mine['steps']}, {mine['what']}"
+        for name, bar in BARS.items():
+            ratio, lead, error = (mine[k][name] for k in ("wall", "lead", "lead_error"))
             if ratio > bar:
-                wrong.append(f"PGD-{steps}: {ratio} of {name}'s time, expected at most {bar}")
-            lead, error = mine["lead"][name], mine["lead_error"][name]
+                wrong.append(f"{call}: {ratio} of {name}'s time, expected at most {bar}")
             if lead < 0:
-                wrong.append(f"PGD-{steps}: loss {lead} ± {error} from {name}'s, expected no less")
+                wrong.append(f"{call}: loss {lead} ± {error} from {name}'s, expected no less")
     return wrong
 
 
@@ -217,6 +218,7 @@ def about() -> dict[str, Any]:
         "eps": EPS,
         "runs": RUNS,
         "bars": BARS,
+        "judged": JUDGED,
         "date": datetime.date.today().isoformat(),
         "rood": __version__,
         **{name: version(name) for name in BARS},
