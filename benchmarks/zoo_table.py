@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,6 +38,7 @@ from rood.detectors.base import Detector
 from rood.errors import InputError, RoodError
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.settings import pick_device
+from rood.files import write_whole
 from rood.goals import look_in, look_out, misclassify
 from rood.metrics import Interval, summary, wilson
 from rood.models import checkpoint
@@ -396,6 +398,21 @@ def run(names: list[str], rows: Rows, args: argparse.Namespace) -> bool:
     return good
 
 
+def note_in_cards(path: Path, folder: Path) -> None:
+    """Robust accuracy into the cards of the networks that the rows are about."""
+    found: dict[str, dict[str, Any]] = {}
+    for r in map(json.loads, path.read_text().splitlines()):
+        if (r["measure"], r.get("attack")) == ("accuracy", "pgd10"):
+            found.setdefault(r["network"], {})[r["eps"]] = r
+    for name, by_eps in found.items():
+        card = folder / f"{name}.json"
+        facts = json.loads(card.read_text()) if card.exists() else {"sha256": ""}
+        now = {e: r["value"] for e, r in by_eps.items() if facts["sha256"].startswith(r["sha256"])}
+        if facts["sha256"] and now:
+            facts["training"]["robust_accuracy"] = {"attack": "PGD-10 on the margin", **now}
+            write_whole(card, (json.dumps(facts, indent=2) + "\n").encode())
+
+
 def stages(text: str) -> list[str]:
     """Some of STAGES, in their order."""
     named = text.split(",")
@@ -425,6 +442,7 @@ def main(words: list[str] | None = None) -> int:
         torch=torch.__version__.partition("+")[0],
         seconds=round(time.perf_counter() - start, 1),
     )
+    note_in_cards(args.out, args.zoo)
     return 0 if good else 1
 
 

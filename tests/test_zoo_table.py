@@ -300,3 +300,22 @@ def test_numbers_of_weights_that_were_replaced_do_not_count(page):
     assert "Not measured yet." in page(stale)
     assert "92.00" not in page(stale)
     assert "Not measured yet." in page([])
+
+
+def test_robust_accuracy_goes_into_the_card_of_the_very_weights(tmp_path):
+    for name in ("mine", "other"):
+        card = {"sha256": "abcdef" * 10, "training": {"accuracy": 0.9}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(card))
+    row = {"measure": "accuracy", "attack": "pgd10", "eps": "1/255", "value": 0.8}
+    rows = [
+        row | {"network": "mine", "sha256": "abcdef" * 2},
+        row | {"network": "mine", "sha256": "abcdef" * 2, "attack": "clean", "value": 0.9},
+        row | {"network": "other", "sha256": "fedcba" * 2},
+        row | {"network": "gone", "sha256": "abcdef" * 2},
+        {"measure": "setup"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    zoo_table.note_in_cards(tmp_path / "rows.jsonl", tmp_path)
+    read = lambda name: json.loads((tmp_path / f"{name}.json").read_text())["training"]
+    assert read("mine")["robust_accuracy"] == {"attack": "PGD-10 on the margin", "1/255": 0.8}
+    assert "robust_accuracy" not in read("other")
