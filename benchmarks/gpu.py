@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from benchmarks.bare import forward_backward
 from benchmarks.measure import Claim, Point, of, ratio, report, seconds, times
 from rood.attacks import PGD
-from rood.attacks._graphed import graphed
 from rood.data.base import ImageSet
 from rood.detectors import KNN, MSP, Energy, score_all
 from rood.evaluation.manifest import full_precision
-from rood.goals import look_in
+from rood.goals import graphed, look_in
 from rood.models.backbones import create
 from rood.models.model import Model
 from rood.models.wrap import wrap

@@ -11,6 +11,8 @@ from toy_audit import ATTACK, THREATS, N, audited, scores, toy_case
 
 from rood import metrics
 from rood.data.base import ImageSet, split
+from rood.detectors import MSP
+from rood.errors import InputError
 from rood.evaluation.tables import SIDES
 from rood.goals import look_in, look_out
 from rood.seeds import generator
@@ -190,6 +192,18 @@ def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
         assert manifest["data"][name]["fingerprint"] == parts[part].fingerprint()
     (row,) = results.find(detector="msp", metric="threshold")
     assert row.n_in == counts["calibrate"]
+
+
+@pytest.mark.parametrize("threats", [[], [Linf(0.05)]])
+def test_a_score_that_is_no_number_names_its_detector(case, tmp_path, threats):
+    class Odd(MSP):
+        def score_outputs(self, out):
+            return super().score_outputs(out).where(out.logits[:, 0] > 0, torch.nan)
+
+    words = r"scores of 'odd' on 'model', got NaN \d+ times for 'calibrate', clean: leave it out"
+    detectors = {"msp": case.detectors["msp"], "odd": Odd(case.model)}
+    with pytest.raises(InputError, match=words):
+        audited(case, tmp_path, detectors=detectors, threats=threats)
 
 
 def test_accuracy_counts_labelled_images_and_needs_them(case, results, tmp_path):

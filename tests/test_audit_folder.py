@@ -14,7 +14,7 @@ import rood
 from rood.attacks import PGD
 from rood.detectors import MSP, Mahalanobis
 from rood.errors import InputError, NotFittedError
-from rood.evaluation.examination import CONTROLS, FEW, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.examination import CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
 from rood.evaluation.meter import metered
 from rood.threat import Linf
 
@@ -55,7 +55,7 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
     climb, compare, judged = 2 * (3 + 1), 1, 1 + 1 + 2
-    control = CONTROLS * (QUERIES + 2 + 1 + 2 + 3)
+    control = CONTROLS * (QUERIES + 2 + 1 + 2 * len(NUDGES) + 3)
     more, far = 10, WITHOUT_LIMIT.steps
     further = FEW * ((more + 1) + (far + 1) + 2 * (1 + 2 + 1) + 1)
     sets = 3  # inside and two outside ones, N images each

@@ -10,6 +10,7 @@ import torch
 from test_audit_sanity import attacked, verdicts
 from toy_audit import audited, scores, toy_case
 
+from rood import data
 from rood.attacks import PGD, RandomSearch, WorstOf
 from rood.detectors import MSP, DeepEnsemble, Energy, Ensemble
 from rood.detectors.base import OutputDetector
@@ -172,6 +173,16 @@ def test_evaluation_computes_in_full_float32_and_puts_things_back():
 def test_training_images_are_not_tested_on():
     settings = AuditSettings(train="digits:inside", detectors=("msp",), threats=())
     with pytest.raises(DataError, match="--train and the test images to share no image"):
+        prepare(settings)
+
+
+def test_training_images_do_not_set_the_threshold(tmp_path):
+    inside = data.load("digits:inside")
+    images = data.split(inside, "threshold", calibrate=0.25, test=0.75)["calibrate"]
+    np.savez(tmp_path / "train.npz", images=images.images.numpy(), labels=images.labels.numpy())
+    train = f"npz:{tmp_path / 'train.npz'}"
+    settings = AuditSettings(train=train, detectors=("msp",), threats=())
+    with pytest.raises(DataError, match="--train and the threshold's images to share no image"):
         prepare(settings)
 
 

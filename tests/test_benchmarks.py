@@ -15,13 +15,12 @@ from benchmarks import attack, fitting, gpu, growth, guard, measure, scoring, st
 from benchmarks.measure import Claim
 from docs import performance
 from rood.attacks import APGD, PGD
-from rood.attacks._graphed import graphed
 from rood.attacks.base import Goal
 from rood.data._ahead import ahead
 from rood.detectors import KNN, MSP, Mahalanobis
 from rood.detectors.knn import _Rows
 from rood.errors import CapabilityError
-from rood.goals import look_in
+from rood.goals import graphed, look_in
 from rood.seeds import generator
 from rood.threat import L2, Linf
 

@@ -250,6 +250,21 @@ def test_the_command_states_what_it_chose_and_a_second_run_keeps_it(files, tmp_p
     assert manifest(tmp_path)["budget"] == told["budget"]
 
 
+@pytest.mark.parametrize("more", [(), ("--steps", "4"), ("--limit", "14")])
+def test_a_second_run_keeps_an_attack_that_was_named(files, tmp_path, more):
+    options = ("--budget", "20s", "--detectors", "msp", "--out", str(tmp_path), "--limit", "13")
+    options += ("--attack", "apgd", "--steps", "3")
+    assert audited(files, *options).exit_code == 0
+    assert manifest(tmp_path)["budget"]["attack"] == "APGD"
+    again = audited(files, *options, *more)
+    if more:
+        assert "holds results of other settings" in again.stderr
+    else:
+        assert again.exit_code == 0, again.exception
+    short = audited(files, *options[: options.index("--limit")])
+    assert short.exit_code == 0, short.exception  # what is not said is as it was chosen
+
+
 def test_the_time_of_a_gradient_is_measured(files):
     settings = AuditSettings(
         models=(str(files / "net.safetensors"),),

@@ -170,6 +170,13 @@ def test_the_score_equals_its_reference(combine, model, x):
     ref.close(s, want, rtol=1e-3)
 
 
+def test_all_words_at_once_stand_in_for_the_two_that_lead(model, x):
+    (soft,) = CLIP(model, inside=2).surrogates()
+    other = CLIP(model, inside=2, combine="softmax_sum")
+    assert torch.equal(soft(x), other.score(x))
+    assert other.surrogates() == ()
+
+
 def test_softmax_sum_ranks_as_the_papers_sum(model, x):
     s = CLIP(model, inside=2, combine="softmax_sum").score(x)
     p = torch.tensor([sum(ref.softmax(z)[2:]) for z in model(x).logits.tolist()])

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import kstest
 
 from rood import attacks, config, detectors
-from rood.errors import ConfigError, RoodError, UnknownNameError
+from rood.errors import ConfigError, RoodError, UnknownNameError, first_line
 from rood.registry import Registry
 from rood.seeds import Noise, generator, row_keys
 from rood.streaming import Sample
@@ -243,3 +243,10 @@ def test_a_settings_file_that_is_not_there_is_named(tmp_path):
         ConfigError, match=r"expected a settings file at .*nowhere.toml, found none"
     ):
         config.load(Settings, tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("e", "says"), [(ValueError("\none\ntwo"), "one"), (ValueError(" "), "ValueError")]
+)
+def test_an_error_is_told_in_one_line(e, says):
+    assert first_line(e) == says

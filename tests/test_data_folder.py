@@ -138,7 +138,8 @@ def test_folders_that_are_no_image_set_are_refused_with_the_reason(tmp_path):
     refused(DataError, "got none in 'void'", load, str(tmp_path / "gap"))
     save(tmp_path / "gap" / "stray.png")
     refused(DataError, "got both ('stray.png' and folder 'a')", load, str(tmp_path / "gap"))
-    refused(InputError, "(1 or 3, height, width), got (2, 4, 4)", load, "folder:x", shape=(2, 4, 4))
+    wrong = "(1 or 3, height, width), got (2, 4, 4)"
+    refused(InputError, wrong, load, f"folder:{tmp_path}/one", shape=(2, 4, 4))
 
 
 def test_hostile_names_stay_on_one_line_and_inside_quotes(tmp_path):

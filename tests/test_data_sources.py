@@ -1,5 +1,7 @@
 """Image lists, the Hugging Face hub, torchvision, and the cache of decoded images."""
 
+import errno
+import io
 import json
 import sys
 from types import ModuleType
@@ -177,6 +179,35 @@ def test_nothing_is_kept_where_nobody_asked_for_it(folder, tmp_path, monkeypatch
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_cache_that_cannot_be_written_is_said_and_leaves_no_part_of_a_file(
+    folder, cache, monkeypatch
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rood.data._cache.os.replace", full)
+    with pytest.raises(
+        DataError, match=r"no space left on device\): name another folder with ROOD"
+    ):
+        data.load(str(folder))
+    assert not list(cache.iterdir())
+    monkeypatch.setenv("ROOD_CACHE", str(folder / "a" / "0.png"))
+    with pytest.raises(DataError, match="cannot keep images in"):
+        data.load(str(folder))
+
+
+def test_two_processes_may_keep_the_same_images_at_once(folder, cache, monkeypatch):
+    """The other one is a step behind and its files are half written."""
+    whole = data.load(str(folder)).fingerprint()
+    kept = {p.name: p.read_bytes() for p in cache.iterdir()}
+    for file in list(cache.iterdir()):
+        file.with_name(f"{file.stem}.1.part{file.suffix}").write_bytes(file.read_bytes()[:10])
+        file.unlink()
+    assert data.load(str(folder)).fingerprint() == whole
+    assert {n: (cache / n).read_bytes() for n in kept} == kept
+    assert len(list(cache.glob("*.1.part.*"))) == 2  # which is the other's
+
+
 # torchvision
 
 
@@ -212,6 +243,52 @@ def test_a_data_set_of_torchvision_is_read(torchvision, tmp_path):
     assert images.labels.tolist() == [0, 0, 0, 0]
     assert images.classes == ("cat", "dog")
     assert images.notes == ("used 4 of 8 images, evenly spaced",)
+
+
+def damaged(i):
+    """Pictures 2 to 5, each unreadable in its own way."""
+    content = io.BytesIO()
+    Image.fromarray(picture(i)).save(content, format="PNG")
+    if i == 2:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "b/2.png")
+    if i == 3:
+        return Image.open(io.BytesIO(b"no picture")), 1
+    if i == 4:
+        raise IndexError
+    return Image.open(io.BytesIO(content.getvalue()[:60])), 1  # opened, and no more
+
+
+def test_what_torchvision_cannot_read_is_named_or_skipped(torchvision, tmp_path, monkeypatch):
+    whole = Fake.__getitem__
+    bad = [2]
+    monkeypatch.setattr(Fake, "__getitem__", lambda s, i: damaged(i) if i in bad else whole(s, i))
+    spec = f"torchvision:FAKE?root={tmp_path}&train=false"
+    for i, says in (
+        (2, "cannot be read: .*No such file or directory: 'b/2.png'"),
+        (3, "cannot be read: cannot identify image file .*"),
+        (4, "cannot be read: IndexError"),
+        (5, "cannot be read: .*"),
+    ):
+        bad[:] = [i]
+        with pytest.raises(DataError, match=f"^image {i} of FAKE {says}: repair .* --skip-bad$"):
+            data.load(spec)
+    bad[:] = [2, 3, 4, 5]
+    images = data.load(spec, skip_bad=True)
+    assert same(images, (0, 1, 6, 7))
+    assert images.labels.tolist() == [0, 1, 0, 1]
+    assert images.files == ("00000000", "00000001", "00000006", "00000007")
+    (note,) = images.notes
+    assert note.startswith("4 of 8 files could not be read and were skipped: '00000002', ")
+    monkeypatch.setattr(Fake, "__getitem__", lambda *_: damaged(2))
+    with pytest.raises(DataError, match="expected images in 'FAKE', got 8 of 8 files could not be"):
+        data.load(spec, skip_bad=True)
+
+
+def test_what_is_no_picture_at_all_is_not_skipped(torchvision, monkeypatch):
+    """Every image of such a set is so, and leaving them out would hide why."""
+    monkeypatch.setattr(Fake, "__getitem__", lambda *_: (np.zeros(3), 0))
+    with pytest.raises(DataError, match="expected a picture at image 0 of FAKE, got ndarray"):
+        data.load("torchvision:FAKE?root=x&train=false", skip_bad=True)
 
 
 def test_what_torchvision_cannot_open_is_said_in_one_sentence(torchvision, monkeypatch):
@@ -272,6 +349,19 @@ def test_a_saved_data_set_is_read_by_the_types_of_its_columns(hub):
         data.load(f"hf:{hub}/disk?image=picture")
     with pytest.raises(DataError, match="expected a column 'kind'"):
         data.load(f"hf:{hub}/disk?label=kind")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_row_without_an_image_can_be_skipped(hub):
+    datasets = pytest.importorskip("datasets", reason="needs datasets: rood[hub]")
+    rows = {"img": [str(hub / "hub" / "test" / "0.png"), None]}
+    features = datasets.Features({"img": datasets.Image()})
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(hub / "gap"))
+    with pytest.raises(DataError, match=r"image 1 of .* is empty .* use --skip-bad"):
+        data.load(f"hf:{hub}/gap")
+    images = data.load(f"hf:{hub}/gap", skip_bad=True)
+    assert same(images, [0])
+    assert "1 of 2 files could not be read" in images.notes[0]
 
 
 @pytest.mark.filterwarnings("ignore")

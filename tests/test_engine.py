@@ -1,5 +1,6 @@
 """Units give the same rows wherever, whenever and in whatever order they are carried out."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -18,8 +19,11 @@ from rood.data.base import ImageSet
 from rood.detectors import KNN, MSP
 from rood.errors import InputError, UnknownNameError
 from rood.evaluation.engines import Engine, pick
+from rood.evaluation.engines.local import Local
 from rood.evaluation.folder import Folder
+from rood.evaluation.run import Run
 from rood.evaluation.work import Work
+from rood.files import write_whole
 from rood.threat import Linf
 
 CLEAN = Work(model="model", dataset="grey", detectors=("knn",))
@@ -125,6 +129,31 @@ def test_a_cache_serves_other_runs(case, plan, usual, tmp_path, monkeypatch):
     assert {str(u.threat) for u in other.did} == {"linf:0.02"}  # clean scores are known
 
 
+def test_enough_is_beyond_every_clean_image_of_the_other_side_and_the_threshold(case, tmp_path):
+    grey = ImageSet("grey", case.outside["grey"][:20])
+    one = Run(toy_plan(case, outside={"a": grey, "b": grey}), Folder(tmp_path), {}, Local())
+
+    def enough(**scores):
+        for name, values in scores.items():
+            key = Work(model="model", dataset=name, detectors=("msp",)).key(one.plan)
+            one.folder.write(key, {"scores": np.array(values, np.float64)}, {})
+        return [one._enough("model", "msp", role) for role in ("inside", "outside")]
+
+    assert enough(calibrate=range(20), inside=[3, 9], a=[5, 30], b=[4, 40]) == [40, -3]
+    assert enough(a=[4, 40], b=[5, 30]) == [40, -3]
+    assert enough(inside=[25, 30], a=[1, 2], b=[1, 2]) == [18, -18]  # the threshold
+
+
+def test_a_file_is_replaced_and_never_rewritten(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+    with path.open("rb") as reader:
+        write_whole(path, b"new")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_the_address_of_a_unit_follows_from_all_that_it_depends_on(case, plan):
     x = case.outside["grey"][:20].clone()
     x[0, 0, 0, 0] = 1 - x[0, 0, 0, 0]
@@ -161,6 +190,26 @@ def test_the_address_follows_from_the_code_of_the_detector(case, tmp_path, monke
         own = __import__(f"own_{name}").Own(case.model)
         addresses.append(CLEAN.address(toy_plan(case, detectors={"model": {"knn": own}})))
     assert addresses[0] != addresses[1]
+
+
+def test_the_address_follows_from_the_code_of_an_attack_of_ones_own(case, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    addresses = []
+    for name, formula in (("ahead", "x"), ("aside", "x.flip(3)")):
+        code = "from dataclasses import dataclass\nfrom rood.attacks import Attack\n"
+        code += "@dataclass(frozen=True, kw_only=True)\nclass Mine(Attack):\n"
+        code += f"    def climb(self, goal, x, threat, noise):\n        return {formula}\n"
+        (tmp_path / f"moves_{name}.py").write_text(code)
+        addresses.append(ATTACK.address(toy_plan(case, attack=__import__(f"moves_{name}").Mine())))
+    assert addresses[0] != addresses[1]
+
+
+def test_the_cache_may_be_the_folder_of_results_itself(plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROOD_CACHE", str(tmp_path))
+    at_once = lambda file, how, lock=fcntl.flock: lock(file, how | fcntl.LOCK_NB)
+    monkeypatch.setattr("rood.evaluation.shelf.fcntl.flock", at_once)  # raises where it would wait
+    carried_out(plan, tmp_path)
+    assert manifest(tmp_path)["finished"]
 
 
 def test_engines_are_picked_by_name():

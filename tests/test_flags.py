@@ -360,5 +360,5 @@ def test_the_documents_state_how_many_images_are_examined():
     assert f"{FEW} of these are moved by {WITHOUT_LIMIT.steps} steps" in text
 
 
-def test_every_flag_has_words_on_the_page():
-    assert set(sanity.LIMITS) <= set(FLAGS)
+def test_every_flag_and_no_other_has_words_on_the_page():
+    assert set(sanity.LIMITS) == set(FLAGS)

@@ -323,6 +323,13 @@ def test_complexity_is_the_likelihood_less_the_file(world):
     assert torch.equal(png_bits((whole + 0.3 / 255).clamp(max=1)), png_bits(whole))
 
 
+def test_pixels_a_step_out_of_the_box_count_as_black_and_white(world):
+    """A detector around this one steps out of the box, where 256 would be taken for 0."""
+    x = world.inside[:4].round()
+    out = x + 0.004 * (2 * x - 1)
+    assert torch.equal(png_bits(out), png_bits(x))
+
+
 def test_more_channels_than_png_has_are_refused():
     with pytest.raises(InputError, match="1 to 4 channels to write as PNG, got 5"):
         png_bits(drawn(2, 5, 4, 4))

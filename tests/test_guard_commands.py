@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ import torch
 from bad_input import linked, refused
 from PIL import Image
 from refusals import refused as refuses
-from small_audit import eight_bit, small_files
+from safetensors.torch import save_file
+from small_audit import MEAN, STD, eight_bit, small_files, small_model
+from torch import nn
 from typer.testing import CliRunner
 
 import rood
@@ -128,6 +131,43 @@ def test_fit_works_with_defaults(tmp_path):
 def test_what_cannot_be_fitted_is_said_in_a_line(here, more, words):
     refused(invoke("fit", *fitting("."), "--out", "new", *more), words)
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--rate", "1"), "false-alarm rate between 0 and 1"),
+        (("--rate", "nan"), "false-alarm rate between 0 and 1, got nan"),
+        (("--onnx", "new.pb"), "a name that ends in .onnx or .pt2, got 'new.pb'"),
+        (("--onnx", "taken.onnx"), "'taken.onnx' is a folder"),
+        (("--mean", "0.4,grey"), "expected numbers with commas for --mean, got '0.4,grey'"),
+        (("--std", ","), "for --std"),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_before_anything_is_fitted(here, monkeypatch, more, words):
+    Path("taken.onnx").mkdir()
+    begun = []
+    monkeypatch.setattr("rood.guarding.fit.prepare", begun.append)
+    refused(invoke("fit", *fitting("."), "--out", "new", *more), words)
+    assert not begun
+
+
+def test_weights_and_normalisation_are_named_as_in_an_audit(here, own):
+    net = own.make()
+    save_file(net.state_dict(), "own.safetensors")
+    blank = nn.Sequential(small_model().net)
+    nn.init.zeros_(blank[0].head.weight)
+    own.make = lambda: blank
+    named = ("--model", "own_net:make", "--weights", "own.safetensors")
+    normal = ("--mean", ",".join(map(str, MEAN)), "--std", ",".join(map(str, STD)))
+    result = invoke("fit", *fitting("."), *named, *normal, "--out", "new")
+    assert result.exit_code == 0, (result.output, result.exception)
+    want = rood.wrap(net, mean=MEAN, std=STD)
+    assert Guard.load("new", model=want).model.fingerprint() == want.fingerprint()
+    scored = invoke("score", "new", "pictures", "--device", "cpu", *named)
+    assert scored.exit_code == 0, (scored.output, scored.exception)
+    alone = invoke("fit", *fitting("."), *normal, "--out", "alone")
+    refused(alone, "expected no weights, mean or std beside", "net.safetensors")
 
 
 def test_fit_exports_the_graph_too(here, monkeypatch):
@@ -251,6 +291,56 @@ def test_a_guard_without_its_network_says_what_is_missing(here, world):
     refuses(CapabilityError, "by its hash alone", Guard.load, "foreign")
 
 
+@pytest.fixture
+def own(monkeypatch):
+    """A module `own_net` whose network no guard can hold."""
+    made = ModuleType("own_net")
+    made.make = lambda: nn.Sequential(small_model().net)
+    monkeypatch.setitem(sys.modules, "own_net", made)
+    return made
+
+
+def test_a_network_from_elsewhere_is_named_in_the_command(here, own):
+    net = own.make()
+    msp = rood.detectors.MSP(rood.wrap(net, mean=MEAN, std=STD))
+    Guard.calibrated(msp, data.load("inside.npz").batches(64)).save("normalised")
+    assert invoke("fit", *fitting("."), "--model", "own_net:make", "--out", "plain").exit_code == 0
+    rest = ("pictures", "--device", "cpu")
+    for guard in ("normalised", "plain"):
+        refused(invoke("score", guard, *rest), "by its hash alone", "or rood score --model")
+        result = invoke("score", guard, *rest, "--model", "own_net:make")
+        assert result.exit_code == 0, (result.output, result.exception)
+        loaded = Guard.load(guard, model=own.make())
+        with Path("said.csv").open("w+", encoding="utf-8", newline="") as said:
+            list(FolderScores(loaded, Path("pictures")).run(said))
+        assert rows(result.stdout) == rows(Path("said.csv").read_text())
+
+
+def test_the_weights_of_a_network_from_elsewhere_are_named_too(here, own):
+    net = own.make()
+    assert invoke("fit", *fitting("."), "--model", "own_net:make", "--out", "plain").exit_code == 0
+    save_file(net.state_dict(), "own.safetensors")
+    with torch.no_grad():
+        net[0].head.bias += 1
+    own.make = lambda: net
+    rest = ("score", "plain", "pictures", "--model", "own_net:make")
+    refused(invoke(*rest), "expected the network that the guard was made with")
+    assert invoke(*rest, "--weights", "own.safetensors").exit_code == 0
+    refused(invoke(*rest[:3], "--weights", "own.safetensors"), "expected --model beside --weights")
+    refused(invoke(*rest[:4], "net.safetensors"), "expected the network that the guard was made")
+    refused(invoke(*rest[:4], "nonsense"), "no trained network is called 'nonsense'")
+
+
+def test_what_starts_again_after_ctrl_c_says_so(here, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rood.guarding.scoring.images_below", stopped)
+    result = invoke("score", "guard", "pictures")
+    assert result.exit_code == 130
+    assert result.stderr == "stopped: the same command starts from the beginning\n"
+
+
 def test_hidden_files_and_names_that_are_no_text_are_dealt_with(here):
     root = Path("odd")
     (root / ".hidden").mkdir(parents=True)
@@ -337,6 +427,18 @@ def test_a_log_goes_on_where_it_was(tmp_path):
     refuses(ResultsError, "got another file", DriftLog, path, known())
     refuses(InputError, "at least one image a window", DriftLog, tmp_path / "e.csv", known(), 0)
     assert not (tmp_path / "e.csv").exists()
+
+
+@pytest.mark.parametrize("cut", [1, 9])
+def test_a_row_that_was_cut_short_does_not_spoil_the_next(tmp_path, cut):
+    path = tmp_path / "d.csv"
+    logged(path, [accepts(200, 3)])
+    path.write_bytes(path.read_bytes()[:-cut])
+    found = logged(path, [accepts(100, 4)])
+    assert [r["rejected"] for r in found] == ["3", "4"]
+    for head in (b"", DRIFT[0].encode(), ",".join(DRIFT).encode()):  # the first row was
+        path.write_bytes(head)
+        assert [r["rejected"] for r in logged(path, [accepts(100, 4)])] == ["4"]
 
 
 def test_score_keeps_a_drift_log(here):

@@ -177,6 +177,12 @@ def test_another_kind_of_file_is_refused(digits, tmp_path):
     refused(InputError, ".onnx or .pt2", guard.export, tmp_path / "guard.pt")
 
 
+def test_the_folder_of_a_graph_is_made(digits, tmp_path):
+    with as_in_production():
+        guarded(made("msp"), digits).export(tmp_path / "new" / "guard.pt2")
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["guard.pt2"]
+
+
 def test_a_missing_exporter_is_said_when_it_is_needed(digits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     guard = guarded(made("msp"), digits)

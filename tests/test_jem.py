@@ -120,9 +120,11 @@ def test_chains_go_on_or_begin_anew(fresh: float) -> None:
     assert near.all() if fresh == 0 else not near.any()
 
 
-def test_the_loss_is_the_formula() -> None:
+@pytest.mark.parametrize("chains_kept", [12, 3])
+def test_the_loss_is_the_formula_also_with_fewer_chains_than_images(chains_kept: int) -> None:
     """With chains that hardly move, all of them drawn, and no noise on the images."""
-    objective = JEM(steps=1, step=1e-12, noise=0, blur=0, fresh=0, replay=12, weight=0.7, calm=0.1)
+    still = JEM(steps=1, step=1e-12, noise=0, blur=0, fresh=0, weight=0.7, calm=0.1)
+    objective = replace(still, replay=chains_kept)
     model, replay = begun(objective)
     chains, given = replay.chains.clone(), batch()
     loss = objective.loss(model, given._replace(memory=replay), drawn(0))

@@ -67,8 +67,10 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     attacked = row(scenario="pgd linf:0.1", side="both", verdict="pass")
     (tmp_path / "rows.jsonl").write_text(row().line() + attacked.line() + row(detector="x").line())
     assert _unfinished(tmp_path) == "1 of 4 AUROC values are missing"
-    (tmp_path / "manifest.json").write_text('{"skipped": ["x: cannot be attacked"]}')
+    (tmp_path / "manifest.json").write_text('{"skipped": ["y, x: cannot be attacked"]}')
     assert _unfinished(tmp_path) == ""
+    (tmp_path / "manifest.json").write_text('{"skipped": ["pro_x: does not fit into 6s"]}')
+    assert _unfinished(tmp_path) == "1 of 4 AUROC values are missing"
 
 
 def test_broken_files_cost_their_own_part_only(tmp_path: Path) -> None:

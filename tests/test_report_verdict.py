@@ -118,9 +118,8 @@ def test_a_fall_is_a_fall_though_the_number_behind_a_failed_attack_may_be_lower_
     assert "0.10 itself is not to be believed: the truth may be lower still" in first.text
 
 
-@pytest.mark.parametrize("name", ["left_the_box", "left_the_threat_model"])
-def test_a_fall_outside_the_budget_proves_nothing(name: str) -> None:
-    rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag(name, "fail")]
+def test_a_fall_outside_the_budget_proves_nothing() -> None:
+    rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag("left_the_threat_model", "fail")]
     assert {s.kind for s in sentences(rows)} == {"unbelieved"}
 
 
@@ -138,7 +137,9 @@ def test_success_lost_by_rounding_alone_means_that_the_number_is_too_low() -> No
         told = said(rows + lost)
         assert "stored with 8 bits): for images stored with 8 bits the AUROC is higher." in told
         assert "go lower" not in told
-        assert "a better one may go lower" in said(rows + lost + [flag("tied_scores", "warn")])
+        told = said(rows + lost + [flag("tied_scores", "warn")])
+        assert "raised a warning (many scores are equal): a better one may go lower." in told
+        assert "stored with 8 bits): for images stored with 8 bits the AUROC is higher." in told
     both = case("msp", 0.97, 0.6, verdict="warn") + case("knn", 0.97, 0.6, verdict="warn")
     told = said(both + lost + [flag("tied_scores", "warn", "knn")])
     assert "The attack on knn raised a warning (many scores are equal): a better one" in told

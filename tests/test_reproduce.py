@@ -1,6 +1,8 @@
 """The frame of `rood reproduce`: parts, rows, what is not to be had, what was stopped."""
 
+import errno
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -130,6 +132,44 @@ def test_a_broken_part_is_an_error_after_all_others_are_done(tmp_path):
     with pytest.raises(ResultsError, match="1 parts failed, the first is toy/table1 p: ZeroDiv"):
         list(run([broken], Context(SIZES["tiny"], out=tmp_path)))
     assert numbers(tmp_path) == [("q", "clean", 0.3)]
+
+
+def test_a_full_disk_ends_the_run_at_once(tmp_path, monkeypatch):
+    toy = Toy()
+    real = Path.open
+
+    def full(path, mode="r", *more, **options):
+        if path.name == "rows.jsonl" and mode == "a":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, mode, *more, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(ResultsError, match=r"cannot write to .*rows.jsonl \(no space left"):
+        toy.run(tmp_path)
+    assert toy.made == ["a"]
+
+
+def test_half_a_line_of_a_finished_part_does_not_spoil_the_next(tmp_path):
+    Toy().run(tmp_path)
+    parts = tmp_path / "parts.jsonl"
+    parts.write_text(parts.read_text()[:-5])
+    for made in (["b"], []):
+        again = Toy()
+        again.run(tmp_path)
+        assert again.made == made
+
+
+def test_a_broken_part_leaves_the_page_of_the_others(tmp_path, monkeypatch):
+    def parts(context):
+        yield Part("p", (cell(),), lambda: iter([1 / 0]))
+        yield Part("q", (cell(),), lambda: [cell("q").found(0.3)])
+
+    broken = Experiment("toy/table1", "", "", parts)
+    monkeypatch.setattr(reproduce, "chosen", lambda names: [broken])
+    done = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path), "--device", "cpu"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: 1 parts failed, the first is toy/table1 p: ZeroDivision")
+    assert "30.00" in (tmp_path / "page.html").read_text()
 
 
 def test_printed_numbers_are_those_of_the_papers():

@@ -10,9 +10,9 @@ from toy_reproduce import bare_context, rows_of
 
 from rood import reproduce, zoo
 from rood.reproduce.aloe_bench import DIGITS, WORLDS, Bench, worlds
-from rood.reproduce.aloe_figure import histogram
 from rood.reproduce.aloe_tables import WORST, table1, table3
 from rood.reproduce.experiment import SIZES, Context, ours
+from rood.reproduce.histogram import histogram
 from rood.seeds import Noise
 from rood.threat import Linf
 
@@ -128,11 +128,26 @@ def test_known_slips_of_the_paper_stand_beside_its_numbers(bare, monkeypatch):
 
 def test_a_histogram_has_every_image_once():
     sides = {"in": torch.randn(200), "out": torch.randn(50) + 9}
-    rows = list(histogram(sides))
+    rows = list(histogram(sides, 40, 0.005))
     assert {n: round(sum(s for m, _, s in rows if m == n), 6) for n in sides} == {
         "in": 1,
         "out": 1,
     }
+
+
+def test_bars_span_the_numbers_and_what_lies_beyond_is_in_the_outermost():
+    groups = {"a": [0.0, 1.0, 2.0, 4.0], "b": [4.0, 4.0]}
+    assert list(histogram(groups, 2)) == [
+        ("a", 1.0, 0.5),
+        ("a", 3.0, 0.5),
+        ("b", 1.0, 0.0),
+        ("b", 3.0, 1.0),
+    ]
+    far = {"a": [-1e9, *range(101), 1e9]}
+    (_, first, low), *_, (_, last, high) = histogram(far, 10, 0.05)
+    assert 0 < first < last < 100
+    assert low == high > 0.1
+    assert [s for _, _, s in histogram({"a": [3.0, 3.0]}, 1)] == [1.0]
 
 
 @needs_data

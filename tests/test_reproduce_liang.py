@@ -101,6 +101,12 @@ def test_a_histogram_counts_every_image_once(rows):
         assert sum(r.ours for r in bars if r.group == group) == pytest.approx(1)
 
 
+def test_a_histogram_of_errors_names_its_axis(rows):
+    bars = [r for r in rows["liang/figure11"] if r.kind == "point" and r.ours is not None]
+    assert {(r.column, r.metric) for r in bars} == {("log10 of the MAPE", "share of images")}
+    assert sum(r.ours for r in bars) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("name", ABSENT)
 def test_what_is_not_to_be_had_is_said_and_has_no_number(rows, name):
     found = rows[f"liang/{name}"]

@@ -331,6 +331,14 @@ def test_the_example_is_read_as_it_stands():
     assert recipe.settings.augment.flip
 
 
+@pytest.mark.parametrize("eps", ["1/255", "8/255", 0.2])
+def test_the_one_step_of_an_ensemble_stays_one_at_any_eps(eps):
+    said = {"data": "x", "objective": {"name": "deep_ensemble", "eps": eps}}
+    objective = read(said, "here").objective
+    assert (objective.attack.steps, objective.attack.random_start) == (1, False)
+    assert objective.step >= objective.eps
+
+
 # --- the zoo ---
 
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import interpolate
 
-from rood.attacks import APGD, PGD, WorstOf
+from rood.attacks import APGD, PGD, Square, WorstOf
 from rood.attacks.base import Goal
-from rood.detectors import KNN, MSP
+from rood.detectors import KNN, MSP, PRO, Ensemble, LowResolution
 from rood.errors import InputError
 from rood.goals import (
     accepted_and_wrong,
@@ -19,6 +21,7 @@ from rood.goals import (
     rejected,
 )
 from rood.matching import features, match
+from rood.models.wrap import wrap
 from rood.seeds import Noise, generator
 from rood.testing import toy_world
 from rood.threat import L2, Linf
@@ -119,6 +122,59 @@ def test_exemplars_are_aimed_at_by_the_nearest_features():
     assert (target(found) > target(x)).all()
 
 
+def test_what_is_aimed_at_aside_is_what_it_says():
+    msp, z = MSP(WORLD.model), WORLD.model(X).logits
+    *classes, density, _, _ = look_in(msp, WORLD.inside[-9:]).aim(X)
+    ranked = z.sort(dim=1, descending=True).indices
+    assert len(classes) == 3
+    for goal, y in zip(classes, ranked.unbind(dim=1), strict=True):
+        rest = z.masked_fill(torch.arange(3) == y[:, None], -torch.inf).logsumexp(dim=1)
+        torch.testing.assert_close(goal(X), z.gather(1, y[:, None])[:, 0] - rest)
+    torch.testing.assert_close(density(X), z.logsumexp(dim=1))
+    away, uniform, short = look_out(msp).aim(X)
+    torch.testing.assert_close(away(X), msp.score(X))
+    torch.testing.assert_close(uniform(X), z.log_softmax(dim=1).mean(dim=1))
+    torch.testing.assert_close(short(X), -WORLD.model(X).features.square().sum(dim=1))
+
+
+def test_a_network_that_sees_images_enlarged_is_aimed_at_with_them_enlarged():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(256, 3))  # of no other size than 16 x 16
+    with torch.no_grad():
+        net[1].weight.copy_(torch.randn(3, 256, generator=generator(0), dtype=torch.float32))
+    model, x = wrap(net), torch.rand(4, 1, 8, 8, generator=generator(1))
+    large = interpolate(x, (16, 16), mode="bilinear", align_corners=False)
+    inner = LowResolution(MSP(model), size=(16, 16))
+    y = torch.arange(4) % 3
+    for detector in (inner, PRO(inner), Ensemble([inner, inner])):
+        for goal, same in (
+            (look_in(detector, x), look_in(MSP(model), large)),
+            (look_out(detector), look_out(MSP(model))),
+        ):
+            for ours, theirs in zip(goal.aim(x), same.aim(large), strict=True):
+                torch.testing.assert_close(ours(x), theirs(large))
+            found = WorstOf(tier="quick")(goal, x, EPS, generator(0))
+            assert (goal(found) > goal(x)).all()
+        wrong = accepted_and_wrong(detector, y, threshold=1e6)
+        torch.testing.assert_close(wrong(x), misclassify(model, y)(large))
+
+
+def test_the_nearest_exemplars_do_not_depend_on_the_size_of_the_batch():
+    """Features far from the origin, whose distances a matrix product would lose."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 2))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.eye(64))
+        net[1].bias.fill_(1000.0)
+        net[2].weight.copy_(torch.stack([torch.ones(64), -torch.ones(64)]))
+        net[2].bias.copy_(torch.tensor([-64032.0, 64032.0]))  # class 0 above a mean of 1/2
+    msp = MSP(wrap(net))
+    exemplars = torch.stack([torch.full((1, 8, 8), v) for v in (0.8, 0.3)])
+    x = torch.linspace(0.5, 0.7, 40).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
+    goal = look_in(msp, exemplars)
+    for part in (x, x[:1], x[-3:]):
+        nearer, farther = (g(part) for g in goal.aim(part)[-2:])
+        assert (nearer >= farther).all()
+
+
 def test_matching_its_own_features_is_the_optimum():
     codes = WORLD.model(X).features.detach()
     goal = match(features(WORLD.model), codes)
@@ -154,6 +210,62 @@ def test_an_image_that_is_rejected_and_right_keeps_its_class():
     assert (WORLD.model(found).logits.argmax(dim=1) == y)[won].all()
 
 
+class AmongOthers(MSP):
+    """Less the mean of the batch: a score that depends on the images it came with."""
+
+    def score_outputs(self, out):
+        s = super().score_outputs(out)
+        return s - s.mean()
+
+
+def test_a_goal_with_labels_keeps_them_and_its_company():
+    """Where the batch matters each image is asked about beside the first three, label by label."""
+    detector, y = AmongOthers(WORLD.model), WORLD.model(X).logits.argmax(dim=1)
+    y[[0, 2, 3, 6, 7]] = (y[[0, 2, 3, 6, 7]] + 1) % 3  # wrong already, where the score decides
+    goal = accepted_and_wrong(detector, y, threshold=0.0)
+    prepared = WorstOf().prepared(goal, X)
+    alone = [
+        goal.take(torch.tensor([i, 0, 1, 2]))(torch.cat([X[i : i + 1], X[:3]]))[0]
+        for i in range(len(X))
+    ]
+    torch.testing.assert_close(prepared(X), torch.stack(alone))
+    index = torch.tensor([6, 1, 4])
+    torch.testing.assert_close(prepared.take(index)(X[index]), torch.stack(alone)[index])
+    again = prepared.take(index).take(torch.tensor([2, 0]))
+    torch.testing.assert_close(again(X[[4, 6]]), torch.stack(alone)[[4, 6]])
+    aside = prepared.variants[1].take(index)  # the labels alone
+    torch.testing.assert_close(aside(X[index]), misclassify(WORLD.model, y)(X)[index])
+    found = WorstOf(tier="quick")(goal, X, Linf(0.2), generator(0))
+    assert (prepared(found) >= prepared(X)).all()
+
+
+class Shaken(MSP):
+    """A score that differs from call to call."""
+
+    stochastic = True
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda d: d,
+        PRO,
+        lambda d: Ensemble([MSP(d.model), d]),
+        lambda d: PRO(LowResolution(d, size=(8, 8))),
+    ],
+)
+def test_what_is_random_inside_is_attacked_in_expectation(around):
+    for base, expected in ((Shaken, True), (MSP, False)):
+        detector = around(base(WORLD.model))
+        for goal in (
+            look_in(detector),
+            look_out(detector),
+            rejected(detector, 0.0),
+            accepted_and_wrong(detector, torch.zeros(len(X), dtype=torch.long), 0.0),
+        ):
+            assert goal.stochastic is expected
+
+
 def test_a_false_alarm_is_one_at_the_threshold():
     msp = MSP(WORLD.model)
     threshold = msp.score(WORLD.inside).quantile(0.95).item()
@@ -167,3 +279,10 @@ def test_two_goals_at_once_are_worth_the_lesser():
     first, second = (Goal(lambda x, k=k: k * x.mean(dim=(1, 2, 3))) for k in (1.0, -1.0))
     assert torch.equal(both(first, second)(X), second(X))
     assert len(both(first, second).variants) == 3
+
+
+def test_variants_are_climbed_one_by_one_along_gradients_but_not_by_who_tries_them_itself():
+    aside = Goal(lambda x: x.sum(dim=(1, 2, 3)))
+    goal = replace(aside, variants=(aside,))
+    assert APGD().aims(goal) == (goal, aside)
+    assert Square().aims(goal) == WorstOf().aims(goal) == (goal,)

@@ -2,10 +2,11 @@
 
 import dataclasses
 import difflib
+import inspect
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,20 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         return cls(**{k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items()})
     except TypeError as e:
         raise ConfigError(f"{where}: {e}") from e
+
+
+def arguments(
+    make: Callable[..., object], values: Mapping[str, Any], where: str, *, but: Collection[str] = ()
+) -> dict[str, Any]:
+    """Every keyword-only argument of `make`, given or default, checked against its annotation."""
+    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    fields = [
+        (p.name, hints.get(p.name, object), p.default)
+        for p in inspect.signature(make).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in but
+    ]
+    options: Any = build(dataclasses.make_dataclass("Options", fields), values, where)
+    return dataclasses.asdict(options)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

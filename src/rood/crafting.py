@@ -48,15 +48,10 @@ def craft(
         best, kept = Best(x), Best(x)
         for candidates in (best, kept):
             candidates.offer(x, before)
-        for i, aim in enumerate((goal, *_variants(goal, attack))):
+        for i, aim in enumerate(attack.aims(goal)):
             # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
             found = attack(aim, x, threat, generator(seed, "craft", direction, str(threat), i))
             best.offer(found, goal(found))
         final = to_8_bit(best.x, x, threat) if eight_bit else best.x
         kept.offer(final, goal(final))
     return Crafted(kept.x, sign * before, sign * best.value, sign * kept.value)
-
-
-def _variants(goal: Goal, attack: Attack) -> tuple[Goal, ...]:
-    """The other goals to try; WorstOf tries them by itself."""
-    return goal.variants if attack.uses_gradient and not isinstance(attack, WorstOf) else ()

@@ -46,3 +46,9 @@ class CheckpointError(RoodError, ValueError):
 
 class ResultsError(RoodError, RuntimeError):
     """An output folder cannot be used."""
+
+
+def first_line(e: BaseException) -> str:
+    """What an error says, in one line; its type's name where it says nothing."""
+    said = str(e).strip()
+    return said.splitlines()[0] if said else type(e).__name__

@@ -1,17 +1,20 @@
 """What an attacker wants, as a number to raise for each image: where attacks and detectors meet."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.attacks.base import Goal
+from rood.attacks.base import AnyGoal, Goal, as_goal
 from rood.detectors.base import Detector, ScoreFunction
+from rood.errors import CapabilityError
 from rood.matching import features, match
-from rood.models.model import Model
-from rood.shapes import Images, Labels
+from rood.models.model import Network
+from rood.shapes import Images, Labels, Scores
 from rood.softmax import margin_over, uniform_cross_entropy
 
 CLASSES = 3  # the classes an image resembles most, each aimed at by itself
@@ -23,18 +26,20 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
 
     It may also aim at one class after the other, or at the features of in-distribution exemplars.
     """
-    model = detector.model
+    model = _network(detector)
     codes = cache(lambda: None if exemplars is None else _most_confident(detector, exemplars))
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
             out = model(x)
-        ranked = out.logits.topk(min(CLASSES, model.classes), dim=1).indices
+        ranked = out.logits.topk(min(CLASSES, detector.model.classes), dim=1).indices
         goals = [_negative(misclassify(model, y)) for y in ranked.unbind(dim=1)]
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
         if (known := codes()) is not None:
-            near = torch.cdist(out.features, known).topk(min(NEAREST, len(known)), largest=False)
-            goals += [match(features(model), known[i]) for i in near.indices.unbind(dim=1)]
+            # pair by pair: by a matrix product the order would depend on the size of the batch
+            far = torch.cdist(out.features, known, compute_mode="donot_use_mm_for_euclid_dist")
+            near = far.topk(min(NEAREST, len(known)), largest=False).indices
+            goals += [match(features(model), known[i]) for i in near.unbind(dim=1)]
         return tuple(goals)
 
     return replace(_moved(detector, -1), aim=aim)
@@ -45,7 +50,7 @@ def look_out(detector: Detector) -> Goal:
 
     It may also aim away from its class, at the uniform softmax, or at features of no length.
     """
-    model = detector.model
+    model = _network(detector)
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
@@ -59,7 +64,7 @@ def look_out(detector: Detector) -> Goal:
     return replace(_moved(detector, +1), aim=aim)
 
 
-def misclassify(model: Model, labels: Labels) -> Goal:
+def misclassify(model: Network, labels: Labels) -> Goal:
     """An image asks for any class but its own: the margin of all others over it.
 
     It rises with the cross-entropy and, unlike it, never saturates.
@@ -77,14 +82,14 @@ def accepted_and_wrong(
 
     `spread` is the detector's unit, such as the standard deviation of its scores on clean images.
     """
-    return both(misclassify(detector.model, labels), _below(detector, threshold, spread))
+    return both(misclassify(_network(detector), labels), _below(detector, threshold, spread))
 
 
 def flipped_and_right(
     detector: Detector, labels: Labels, threshold: float, spread: float = 1.0
 ) -> Goal:
     """An in-distribution image asks to be rejected while its class stays; above 0 it is."""
-    stays = _negative(misclassify(detector.model, labels))
+    stays = _negative(misclassify(_network(detector), labels))
     return both(stays, _negative(_below(detector, threshold, spread)))
 
 
@@ -131,14 +136,48 @@ def _negative(goal: Goal) -> Goal:
 def _below(detector: Detector, threshold: float, spread: float) -> Goal:
     detector.check_fitted()
     return Goal(
-        lambda x: (threshold - detector.score_images(x)) / spread, stochastic=detector.stochastic
+        lambda x: (threshold - detector.score_images(x)) / spread, stochastic=_varies(detector)
     )
+
+
+def graphed(goal: AnyGoal, x: Images) -> Goal:
+    """The same goal, replayed for batches of x's shape; others are computed as ever.
+
+    The same kernels on the same numbers give the same values. It pays where launching a kernel
+    takes longer than running it: PGD on a ResNet-18 takes 0.28 of its time for one image, 0.39 for
+    16, 0.95 for 128 (one H200). A goal that waits for the GPU cannot be
+    recorded, nor one that draws random numbers or is cut off from the pixels.
+    """
+    own = as_goal(goal)
+    if x.device.type != "cuda" or own.stochastic:
+        what = "one that differs from call to call" if own.stochastic else f"images on {x.device}"
+        raise CapabilityError(f"expected a fixed goal of images on a GPU to record, got {what}")
+    like = x.detach().clone().requires_grad_()
+    replay = cast(
+        Callable[[Images], Scores], torch.cuda.make_graphed_callables(own.function, (like,))
+    )
+
+    def function(z: Images) -> Scores:
+        # a copy: the next replay writes over what this one returns
+        return replay(z).clone() if z.shape == like.shape else own(z)
+
+    return replace(own, function=function)
+
+
+def _network(detector: Detector) -> Network:
+    """The network as the detector uses it: of images in the size in which it gets them."""
+    return lambda x: detector.model(detector.seen(x))
+
+
+def _varies(detector: Detector) -> bool:
+    """Whether two calls may differ: by itself, or by a detector inside."""
+    return detector.stochastic or any(_varies(inner) for _, inner in detector.inner())
 
 
 @torch.no_grad()
 def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n d"]:
     """The features of the exemplar with the lowest score in each class that is predicted."""
-    out, score = detector.model(exemplars), detector.score_images(exemplars)
+    out, score = _network(detector)(exemplars), detector.score_images(exemplars)
     y = out.logits.argmax(dim=1)
     best = [torch.where(y == c, score, torch.inf).argmin() for c in y.unique()]
     return out.features[torch.stack(best)]
@@ -148,7 +187,7 @@ def _moved(detector: Detector, sign: int) -> Goal:
     detector.check_fitted()
 
     def towards(score: ScoreFunction) -> Goal:
-        return Goal(lambda x: sign * score(x), stochastic=detector.stochastic)
+        return Goal(lambda x: sign * score(x), stochastic=_varies(detector))
 
     own = towards(detector.score_images)
     variants = tuple(towards(s) for s in detector.surrogates())

@@ -16,15 +16,13 @@ from torch import Tensor
 
 from rood.attacks.base import Attack, Goal
 from rood.data.procedural import draw
-from rood.detectors._gradient import score_and_gradient
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.odin import ODIN
 from rood.errors import InputError
 from rood.metrics import Floats, auroc, mape
-from rood.models.model import Model
+from rood.models.model import Model, Network
 from rood.seeds import Noise, generator
-from rood.shapes import Features, Images, Scores
-from rood.softmax import margin
+from rood.shapes import Features, Images, Scores, wide
 from rood.threat import Threat
 
 Encoder: TypeAlias = Callable[[Images], Features]
@@ -51,7 +49,7 @@ def logits(model: Model) -> Encoder:
     return lambda x: model(x).logits
 
 
-def features(model: Model) -> Encoder:
+def features(model: Network) -> Encoder:
     """The input of the head.
 
     Where that comes out of a ReLU, entries that are 0 have no gradient and stay unmatched; `layers`
@@ -81,15 +79,7 @@ def ensemble_logits(models: Sequence[Model]) -> Encoder:
 
 def preprocessed_logits(odin: ODIN) -> Encoder:
     """The logits of the image that ODIN makes of x; to the gradient its step is a constant."""
-
-    def confidence(x: Images) -> Scores:
-        return margin(odin.model(x).logits.double(), odin.temperature).to(x.dtype)
-
-    def encode(x: Images) -> Features:
-        _, gradient = score_and_gradient(confidence, x)
-        return odin.model(x - odin.eta * gradient.sign()).logits
-
-    return encode
+    return lambda x: odin.model(odin.stepped(x)).logits
 
 
 def score_of(detector: Detector) -> Encoder:
@@ -193,7 +183,7 @@ def attack_pairs(
         losses.append(-torch.stack(asked))
         with torch.no_grad():
             better = (goal(climbed) > goal(start)) | (not attack.compare)
-            found.append(torch.where(better.view(-1, 1, 1, 1), climbed, start))
+            found.append(torch.where(wide(better), climbed, start))
             error.append(mape(encoder(found[-1]), codes))
     shortest = min(len(part) for part in losses)
     curves = torch.cat([part[:shortest] for part in losses], dim=1)

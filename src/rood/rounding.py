@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rood.errors import InputError
-from rood.shapes import Images
+from rood.shapes import Images, wide
 from rood.threat import Threat
 
 LEVELS = 255
@@ -48,4 +48,4 @@ def _rounded(wanted: Images, up: Float[Tensor, "b 1 1 1"], most: int) -> Images:
 
 def _inside(perturbation: Images, threat: Threat) -> Tensor:
     size = threat.size(perturbation / LEVELS)
-    return (size <= threat.eps * (1 + 1e-6)).view(-1, 1, 1, 1)
+    return wide(size <= threat.eps * (1 + 1e-6))

@@ -21,6 +21,12 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
+def beside(x: Images, source: torch.Generator) -> torch.Generator:
+    """A generator where the images are: to draw on the CPU and send would take longer."""
+    seed = int(torch.randint(2**62, (), generator=source).item())
+    return torch.Generator(x.device).manual_seed(seed)
+
+
 class Noise:
     """Uniform and normal numbers for a batch of images, one independent stream an image."""
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from rood.errors import InputError
 from rood.registry import unknown
 from rood.seeds import Noise
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 
 TOLERANCE = 1e-6  # of a float32 pixel after x + delta; far below 1/255
 
 
 def _norm(v: Images) -> Float[Tensor, "b 1 1 1"]:
-    return v.flatten(1).norm(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
+    return wide(v.flatten(1).norm(dim=1).clamp_min(1e-12))
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class L2(Threat):
 
     def ascent(self, grad: Images) -> Images:
         # first by the largest entry: the squares of a small but live gradient would underflow
-        largest = grad.abs().flatten(1).amax(dim=1).view(-1, 1, 1, 1)
+        largest = wide(grad.abs().flatten(1).amax(dim=1))
         scaled = grad / torch.where(largest > 0, largest, torch.ones_like(largest))
         return scaled / _norm(scaled)
 

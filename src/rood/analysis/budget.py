@@ -1,7 +1,7 @@
 """How much an attacker needs: the smallest budget for each image, and AUROC as budgets grow."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from rood.goals import look_in, look_out
 from rood.metrics import Interval, summary
 from rood.registry import unknown
 from rood.seeds import generator
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 from rood.threat import NORMS, Threat
 
 Direction = Literal["look_in", "look_out"]
@@ -63,7 +63,7 @@ def minimal_eps(
         for climbed in (goal, *goal.variants):
             search = _Search(goal, climbed, unit, sign * threshold, flipped)
             size, at = search.run(x, steps)
-            found = torch.where(_wide(size < best), at, found)
+            found = torch.where(wide(size < best), at, found)
             best = torch.minimum(best, size)
     with torch.no_grad():  # the search's own word is not taken: what it found is measured again
         true = flipped(detector.score(found) * sign)
@@ -92,7 +92,7 @@ class _Search:
                     value = self.goal(x + delta)
             size, there = self.unit.size(delta), self.flipped(value)
             better = there & (size < best)
-            at = torch.where(_wide(better), x + delta, at)
+            at = torch.where(wide(better), x + delta, at)
             best = torch.where(better, size, best)
             change = _cosine(CHANGE, t / steps)
             uphill = self.unit.ascent(gradient)
@@ -103,13 +103,13 @@ class _Search:
             grown = torch.where(best < torch.inf, eps * (1 + change), linear)
             shrunk = torch.minimum(eps, best) * (1 - change)
             eps = torch.minimum(torch.where(there, shrunk, grown), most)
-            moved = delta + _cosine(STEP, t / steps) * _wide(eps) * uphill
+            moved = delta + _cosine(STEP, t / steps) * wide(eps) * uphill
             delta = self._within(moved, eps, x)
         return best, at
 
     def _within(self, delta: Images, eps: Scores, x: Images) -> Images:
         """The nearest perturbation of at most eps, its own for each image, in the box."""
-        radius = _wide(eps.clamp_min(1e-12))
+        radius = wide(eps.clamp_min(1e-12))
         return (x + radius * self.unit.shrink(delta / radius)).clamp(0, 1) - x
 
 
@@ -171,7 +171,7 @@ def _scores(
         best.offer(x, goal(x))
     found = [best.value]
     for threat in threats[1:]:
-        for i, climbed in enumerate(_aims(goal, attack)):
+        for i, climbed in enumerate(attack.aims(goal)):
             # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
             g = generator(seed, way, str(threat), i)
             reached = attack(climbed.begin(best.x), x, threat, g)
@@ -179,11 +179,6 @@ def _scores(
                 best.offer(reached, goal(reached))
         found.append(best.value)
     return torch.stack(found) * (-1 if way == "look_in" else 1)
-
-
-def _aims(goal: Goal, attack: Attack) -> Iterator[Goal]:
-    yield goal
-    yield from goal.variants if attack.uses_gradient else ()
 
 
 def _auroc(inside: Float[Tensor, " n"], outside: Float[Tensor, " m"]) -> Interval:
@@ -206,7 +201,3 @@ def _unit(norm: str) -> Threat:
 def _cosine(ends: tuple[float, float], share: float) -> float:
     first, last = ends
     return last + (first - last) * (1 + math.cos(math.pi * share)) / 2
-
-
-def _wide(v: Tensor) -> Tensor:
-    return v.view(-1, 1, 1, 1)

@@ -49,20 +49,32 @@ def uncut(goal: AnyGoal) -> Goal:
     return replace(goal, function=function, variants=(), aim=None, rows=part)
 
 
-def in_company(goal: AnyGoal, company: Images) -> Goal:
+def in_company(goal: AnyGoal, company: Images, places: Tensor | None = None) -> Goal:
     """Each image by itself among fixed others, for a score that depends on its batch.
 
     Of scores normalised over a batch the sum is constant, which leaves nothing to climb, and two
-    batches cannot be compared. Costs 1 + len(company) times as much.
+    batches cannot be compared. Costs 1 + len(company) times as much. The company are the first of
+    the goal's images; those attacked are at `places` among them, all in their order if None.
     """
     goal = as_goal(goal)
+    first = torch.arange(len(company), device=company.device)
 
     def function(x: Images) -> Scores:
-        batches = (torch.cat([one[None], company]) for one in x)
-        return torch.stack([goal(batch)[0] for batch in batches])
+        here = torch.arange(len(x), device=x.device) if places is None else places
+        values = [
+            goal.take(torch.cat([at[None], first]))(torch.cat([one[None], company]))[0]
+            for at, one in zip(here, x, strict=True)
+        ]
+        return torch.stack(values)
+
+    def rows(index: Tensor) -> Goal:
+        return in_company(goal, company, index if places is None else places[index])
 
     return replace(
-        goal, function=function, variants=tuple(in_company(v, company) for v in goal.variants)
+        goal,
+        function=function,
+        variants=tuple(in_company(v, company, places) for v in goal.variants),
+        rows=None if goal.rows is None else rows,
     )
 
 

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rood.attacks.base import AnyGoal, Attack, Best, starting_points, value_and_gradient
-from rood.errors import InputError
+from rood.attacks.base import (
+    AnyGoal,
+    Attack,
+    Best,
+    at_least_one,
+    starting_points,
+    value_and_gradient,
+)
 from rood.seeds import Noise
-from rood.shapes import Images
+from rood.shapes import Images, wide
 from rood.threat import Threat
 
 MOMENTUM = 0.75  # weight of the new step against the last
@@ -32,10 +38,7 @@ class APGD(Attack):
     random_start: bool = True  # False: the first restart begins at x itself
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
-            )
+        at_least_one(steps=self.steps, restarts=self.restarts)
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Best:
         best = Best(x)
@@ -57,7 +60,7 @@ class APGD(Attack):
         at_last_check = best.value
         checks = checkpoints(self.steps)
         for t in range(self.steps):
-            ahead = threat.project(x_t + _wide(step) * threat.ascent(gradient), x)
+            ahead = threat.project(x_t + wide(step) * threat.ascent(gradient), x)
             a = 1.0 if t == 0 else MOMENTUM
             x_new = threat.project(x_t + a * (ahead - x_t) + (1 - a) * (x_t - x_last), x)
             x_last, x_t, before = x_t, x_new, value
@@ -67,13 +70,13 @@ class APGD(Attack):
                 break
             value, gradient = value_and_gradient(goal, x_t)
             rises, since = rises + (value > before), since + 1
-            best_gradient = torch.where(_wide(value > best.value), gradient, best_gradient)
+            best_gradient = torch.where(wide(value > best.value), gradient, best_gradient)
             best.offer(x_t, value)
             if t + 1 in checks:
                 stuck = ~halved & (best.value <= at_last_check)
                 halve = (rises < ENOUGH * since) | stuck
                 step = torch.where(halve, step / 2, step)
-                back = _wide(halve)
+                back = wide(halve)
                 x_t, x_last = (torch.where(back, best.x, v) for v in (x_t, x_last))
                 value = torch.where(halve, best.value, value)
                 gradient = torch.where(back, best_gradient, gradient)
@@ -90,7 +93,3 @@ def checkpoints(steps: int) -> set[int]:
         found.add(max(1, round(p * steps)))
         gap = max(gap - 0.03, 0.06)
     return found
-
-
-def _wide(v: Tensor) -> Tensor:
-    return v.view(-1, 1, 1, 1)

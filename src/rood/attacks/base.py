@@ -9,14 +9,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Generator, Tensor
 
 from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
 
 
@@ -109,7 +109,11 @@ class Attack(ABC):
         with torch.no_grad():  # what the goal said before is not asked for again
             value = goal(found) if known is None else known.value
             start = goal(x) if known is None or known.at_start is None else known.at_start
-        return torch.where((value > start).view(-1, 1, 1, 1), found, x)
+        return torch.where(wide(value > start), found, x)
+
+    def aims(self, goal: Goal) -> tuple[Goal, ...]:
+        """What to climb for a goal: itself and, along gradients, what is known to lead there."""
+        return (goal, *goal.variants) if self.uses_gradient else (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> AnyGoal:
         """The goal as it is climbed, and as its start and its end are compared."""
@@ -151,7 +155,7 @@ class Best:
         if x is self._start:
             self.at_start = value
         better = value > self.value
-        self.x = torch.where(better.view(-1, 1, 1, 1), x, self.x)
+        self.x = torch.where(wide(better), x, self.x)
         self.value = torch.where(better, value, self.value)
 
 
@@ -166,6 +170,20 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
         )
     (gradient,) = torch.autograd.grad(values.sum(), x)
     return values.detach(), gradient.nan_to_num(0, 0, 0)  # a NaN would stay in x for good
+
+
+def at_least_one(**counts: int) -> None:
+    """Refuse an attack that would do nothing."""
+    if min(counts.values()) < 1:
+        wanted = " and ".join(f"{name} >= 1" for name in counts)
+        got = " and ".join(map(str, counts.values()))
+        raise InputError(f"expected {wanted}, got {got}")
+
+
+def check_keep(keep: Literal["best", "last"], restarts: int) -> None:
+    """Refuse to deliver the last image of several restarts, which is that of the last alone."""
+    if keep == "last" and restarts > 1:
+        raise InputError(f'expected one restart to keep the "last" of, got {restarts}')
 
 
 def _check_images(x: Images, *, values: bool) -> None:

@@ -6,7 +6,16 @@ from typing import Literal
 
 import torch
 
-from rood.attacks.base import AnyGoal, Attack, Best, Goal, as_goal, value_and_gradient
+from rood.attacks.base import (
+    AnyGoal,
+    Attack,
+    Best,
+    Goal,
+    as_goal,
+    at_least_one,
+    check_keep,
+    value_and_gradient,
+)
 from rood.errors import InputError
 from rood.seeds import Noise
 from rood.shapes import Images
@@ -37,16 +46,12 @@ class FeatureMatch(Attack):
     keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
-            )
+        at_least_one(steps=self.steps, restarts=self.restarts)
         if not (self.rate > 0 and 0 < self.slowing <= 1):
             raise InputError(
                 f"expected rate > 0 and slowing in (0, 1], got {self.rate} and {self.slowing}"
             )
-        if self.keep == "last" and self.restarts > 1:
-            raise InputError(f'expected one restart to keep the "last" of, got {self.restarts}')
+        check_keep(self.keep, self.restarts)
 
     @classmethod
     def paper(cls, *, steps: int = 10_000, restarts: int = 1) -> "FeatureMatch":
@@ -72,7 +77,8 @@ class FeatureMatch(Attack):
             direction = self._direction(threat)
             for t in range(self.steps):
                 value, gradient = value_and_gradient(goal, x_t)
-                best.offer(x_t, value)
+                if self.keep == "best":
+                    best.offer(x_t, value)
                 step = threat.eps * self.rate * self.slowing ** (t / max(1, self.steps - 1))
                 x_t = threat.project(x_t + step * direction(gradient), x)
             if self.keep == "last":

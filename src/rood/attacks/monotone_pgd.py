@@ -7,10 +7,16 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from rood.attacks.base import AnyGoal, Attack, Best, as_goal, value_and_gradient
-from rood.errors import InputError
+from rood.attacks.base import (
+    AnyGoal,
+    Attack,
+    Best,
+    as_goal,
+    at_least_one,
+    value_and_gradient,
+)
 from rood.seeds import Noise
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
 
 MOMENTUM = 0.9  # of what led uphill so far
@@ -40,10 +46,7 @@ class MonotonePGD(Attack):
         return cls(steps=25)
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
-            )
+        at_least_one(steps=self.steps, restarts=self.restarts)
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         best = Best(x)
@@ -60,16 +63,16 @@ class MonotonePGD(Attack):
         step = torch.full_like(value, self.first_step * threat.eps)
         for t in range(self.steps):
             push = MOMENTUM * velocity + gradient / _total(gradient)
-            x_new = threat.project(x_t + _wide(step) * threat.ascent(push), x)
+            x_new = threat.project(x_t + wide(step) * threat.ascent(push), x)
             if t < self.steps - 1:
                 new_value, new_gradient = _known(*value_and_gradient(goal, x_new))
             else:
                 with torch.no_grad():
                     new_value, new_gradient = _known(goal(x_new), gradient)
             taken = new_value >= value  # equal too: a plateau may be crossed
-            wide = _wide(taken)
-            x_t, gradient = torch.where(wide, x_new, x_t), torch.where(wide, new_gradient, gradient)
-            velocity = torch.where(wide, push, torch.zeros_like(push))
+            here = wide(taken)
+            x_t, gradient = torch.where(here, x_new, x_t), torch.where(here, new_gradient, gradient)
+            velocity = torch.where(here, push, torch.zeros_like(push))
             value = torch.where(taken, new_value, value)
             step = torch.where(taken, GROW * step, SHRINK * step).clamp(max=2 * threat.eps)
         return x_t, value
@@ -79,7 +82,7 @@ def _starts(goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Iterator[
     for given in as_goal(goal).starts:
         yield threat.project(given, x)
     grey = x.flatten(1).mean(dim=1)
-    yield threat.project(_wide(grey).expand_as(x), x)
+    yield threat.project(wide(grey).expand_as(x), x)
     yield threat.project(x + TINY * noise.normal(), x)
     while True:
         yield threat.project(x + threat.sample(noise), x)
@@ -91,8 +94,4 @@ def _known(value: Scores, gradient: Images) -> tuple[Scores, Images]:
 
 
 def _total(gradient: Images) -> Tensor:
-    return _wide(gradient.abs().flatten(1).sum(dim=1).clamp_min(torch.finfo(gradient.dtype).tiny))
-
-
-def _wide(v: Tensor) -> Tensor:
-    return v.view(-1, 1, 1, 1)
+    return wide(gradient.abs().flatten(1).sum(dim=1).clamp_min(torch.finfo(gradient.dtype).tiny))

@@ -5,7 +5,15 @@ from typing import Literal
 
 import torch
 
-from rood.attacks.base import AnyGoal, Attack, Best, starting_points, value_and_gradient
+from rood.attacks.base import (
+    AnyGoal,
+    Attack,
+    Best,
+    at_least_one,
+    check_keep,
+    starting_points,
+    value_and_gradient,
+)
 from rood.errors import InputError
 from rood.seeds import Noise
 from rood.shapes import Images
@@ -30,12 +38,8 @@ class PGD(Attack):
     truncate: bool = False  # cut the start and every step to whole levels of 1/255, towards 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise InputError(
-                f"expected steps >= 1 and restarts >= 1, got {self.steps} and {self.restarts}"
-            )
-        if self.keep == "last" and self.restarts > 1:
-            raise InputError(f'expected one restart to keep the "last" of, got {self.restarts}')
+        at_least_one(steps=self.steps, restarts=self.restarts)
+        check_keep(self.keep, self.restarts)
 
     @classmethod
     def aloe(cls) -> "PGD":
@@ -55,7 +59,8 @@ class PGD(Attack):
             x_t = start
             for _ in range(self.steps):
                 value, gradient = value_and_gradient(goal, x_t)
-                best.offer(x_t, value)
+                if self.keep == "best":
+                    best.offer(x_t, value)
                 move = step * threat.ascent(gradient)
                 if self.truncate:  # float32 makes 2.9999998 of 3 levels, and 3 of 2.9999998 + 1
                     x_t = threat.project(x + _whole(255 * (x_t - x) + 255 * move), x)

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from rood.attacks.base import AnyGoal, Attack, Best
-from rood.errors import InputError
+from rood.attacks.base import AnyGoal, Attack, Best, at_least_one
 from rood.seeds import Noise
 from rood.shapes import Images
 from rood.threat import Threat
@@ -26,8 +25,7 @@ class RandomSearch(Attack):
     queries: int = 50
 
     def __post_init__(self) -> None:
-        if self.queries < 1:
-            raise InputError(f"expected queries >= 1, got {self.queries}")
+        at_least_one(queries=self.queries)
 
     @torch.no_grad()
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:

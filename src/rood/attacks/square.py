@@ -10,7 +10,7 @@ from torch import Tensor
 from rood.attacks.base import AnyGoal, Attack, Best, as_goal
 from rood.errors import InputError
 from rood.seeds import Noise
-from rood.shapes import Images
+from rood.shapes import Images, wide
 from rood.threat import Threat
 
 # the share of pixels in a square is halved after each of these shares of the queries
@@ -56,8 +56,8 @@ class Square(Attack):
             square = _squares(x, noise, self._side(query, x))
             bump = 2 * height * square * _signs(noise.uniform()[:, :, :1, :1])
             candidate = threat.project(best.x + bump, x)
-            wasted = (candidate == best.x).flatten(1).all(dim=1).view(-1, 1, 1, 1)
-            candidate = torch.where(wasted, threat.project(best.x - bump, x), candidate)
+            wasted = (candidate == best.x).flatten(1).all(dim=1)
+            candidate = torch.where(wide(wasted), threat.project(best.x - bump, x), candidate)
             best.offer(candidate, goal(candidate))
         return best.x
 

@@ -23,7 +23,7 @@ from rood.attacks.monotone_pgd import MonotonePGD
 from rood.attacks.square import Square
 from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
 
 Tier = Literal["quick", "standard", "full"]
@@ -104,6 +104,10 @@ class WorstOf(Attack):
         """The quick tier, for the contract checks."""
         return cls(tier="quick")
 
+    def aims(self, goal: Goal) -> tuple[Goal, ...]:
+        """The goal alone: a stage of its own climbs the others."""
+        return (goal,)
+
     def prepared(self, goal: AnyGoal, x: Images) -> Goal:
         """In expectation where two calls differ, in fixed company where the batch matters."""
         goal = as_goal(goal)
@@ -178,7 +182,7 @@ def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
 
 def _where(served: Bool[Tensor, " b"], found: Images, x: Images) -> Images:
     # what an image gets may not depend on whether others of its batch were served
-    return torch.where(served.view(-1, 1, 1, 1), found, x)
+    return torch.where(wide(served), found, x)
 
 
 def _climbed(

@@ -7,6 +7,8 @@ from typer.core import TyperGroup
 
 from rood.errors import RoodError
 
+CONTINUED = {"attack", "audit", "reproduce", "train"}  # with what they have done so far
+
 
 class _Commands(TyperGroup):
     """Turns what rood raises on purpose into one line and an exit code."""
@@ -20,7 +22,9 @@ class _Commands(TyperGroup):
             typer.echo(f"error: {shown(e, 2000)}", err=True)  # one line, whatever a file is called
             raise typer.Exit(1) from e
         except KeyboardInterrupt as e:
-            typer.echo("stopped: the same command goes on from here", err=True)
+            goes_on = ctx.invoked_subcommand in CONTINUED
+            how = "goes on from here" if goes_on else "starts from the beginning"
+            typer.echo(f"stopped: the same command {how}", err=True)
             raise typer.Exit(130) from e
 
 

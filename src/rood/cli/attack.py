@@ -10,7 +10,9 @@ from rood.cli import app
 
 @app.command()
 def attack(
-    model: Annotated[str, typer.Option(help="Zoo name or checkpoint file.")] = "digits-ce",
+    model: Annotated[
+        str, typer.Option(help="Zoo name, checkpoint, ...: as in audit.")
+    ] = "digits-ce",
     detector: Annotated[str, typer.Option(help="The detector to attack.")] = "msp",
     images: Annotated[
         str | None,

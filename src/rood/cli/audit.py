@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rood.cli import app
+from rood.cli.lists import listed, numbers
 
 if TYPE_CHECKING:
     from rood.evaluation.engines import Engine
@@ -103,14 +104,14 @@ def audit(
     given: dict[str, Any] = {
         "models": tuple(model) if model else None,
         "weights": weights,
-        "mean": _numbers("--mean", mean),
-        "std": _numbers("--std", std),
+        "mean": numbers("--mean", mean),
+        "std": numbers("--std", std),
         "size": size,
         "inside": inside,
         "outside": _named(outside) if outside else None,
         "train": train,
-        "detectors": _listed("--detectors", detectors),
-        "threats": () if eps == "none" else _listed("--eps", eps),
+        "detectors": listed("--detectors", detectors),
+        "threats": () if eps == "none" else listed("--eps", eps),
         "attack": attack or ("worst_of" if tier else None),
         "budget": budget,
         "device": device,
@@ -217,26 +218,6 @@ def _below(out: Path, bar: float) -> str:
     rows = [r for r in read_rows(out) if r.metric == "auroc" and r.side == "both"]
     weak = {f"{r.model} {r.detector}" for r in rows if r.value < bar or r.verdict == "fail"}
     return ", ".join(sorted(weak)) if rows else "nothing was attacked"
-
-
-def _listed(option: str, text: str | None) -> tuple[str, ...] | None:
-    from rood.errors import InputError
-
-    if text is None:
-        return None
-    parts = tuple(p.strip() for p in text.split(",") if p.strip())
-    if not parts:
-        raise InputError(f"expected names or numbers with commas for {option}, got {text!r}")
-    return parts
-
-
-def _numbers(option: str, text: str | None) -> tuple[float, ...] | None:
-    from rood.errors import InputError
-
-    try:
-        return None if text is None else tuple(map(float, _listed(option, text) or ()))
-    except ValueError as e:
-        raise InputError(f"expected numbers with commas for {option}, got {text!r}") from e
 
 
 def _named(specs: list[str]) -> dict[str, str]:

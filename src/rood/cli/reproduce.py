@@ -53,7 +53,7 @@ def reproduce(
     from rood.errors import InputError
     from rood.evaluation.settings import pick_device
     from rood.reproduce.experiment import SIZES, Context
-    from rood.reproduce.run import run
+    from rood.reproduce.run import PartsFailed, run
 
     if size not in SIZES:
         raise InputError(f"expected size {', '.join(SIZES)}, got {size!r}")
@@ -67,13 +67,18 @@ def reproduce(
         seed=seed,
         tf32=tf32,
     )
-    for row in run(chosen, context):
-        typer.echo(_line(row))
+    try:
+        for row in run(chosen, context):
+            typer.echo(_line(row))
+    except PartsFailed:
+        _show_page(chosen, out)
+        raise
     _show_page(chosen, out)
 
 
 def _show_page(chosen: list["Experiment"], out: Path) -> None:
     from rood.errors import CapabilityError
+    from rood.evaluation.folder import said_plainly
     from rood.reproduce.rows import read_rows
 
     typer.echo(f"rows: {out / 'rows.jsonl'}")
@@ -81,7 +86,8 @@ def _show_page(chosen: list["Experiment"], out: Path) -> None:
         from rood.reproduce.page import About, write_page
 
         about = {e.name: About(e.what, e.why) for e in chosen}
-        page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
+        with said_plainly(out):
+            page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
     except (CapabilityError, ImportError) as e:  # machines with a GPU may have little beside torch
         typer.echo(f"no page: {e}", err=True)
     else:

@@ -11,12 +11,20 @@ from rood.cli import app
 
 if TYPE_CHECKING:
     from rood.guarding.scoring import FolderScores
+    from rood.models.model import Model
 
 
 @app.command()
 def score(
     guard: Annotated[Path, typer.Argument(help="A folder that `rood fit` wrote.")],
     folder: Annotated[Path, typer.Argument(help="Images, of any size; sub-folders too.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="The network, where the guard knows it by its hash alone: as in audit."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
+    ] = None,
     csv: Annotated[
         Path | None, typer.Option(help="Write the rows to this file; default: to stdout.")
     ] = None,
@@ -39,7 +47,8 @@ def score(
     from rood.guarding.guard import Guard
     from rood.guarding.scoring import FolderScores
 
-    loaded = Guard.load(guard).to(pick_device(device))
+    network = _network(guard, model, weights)
+    loaded = Guard.load(guard, model=network).to(pick_device(device))
     scores = FolderScores(loaded, folder, batch_size, skip_bad)
     log = DriftLog(drift, loaded.calibration, window) if drift else None
     with ExitStack() as stack:
@@ -52,6 +61,17 @@ def score(
     _tell(scores, to_stderr=csv is None)
     if csv is not None:
         typer.echo(f"rows: {csv}")
+
+
+def _network(guard: Path, model: str | None, weights: str | None) -> "Model | None":
+    from rood.errors import InputError
+    from rood.guarding.folder import named_network
+
+    if model is not None:
+        return named_network(guard, model, weights)
+    if weights is not None:
+        raise InputError(f"expected --model beside --weights {weights}, got none")
+    return None
 
 
 def _tell(scores: "FolderScores", *, to_stderr: bool) -> None:

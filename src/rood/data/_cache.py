@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from rood.data._paths import expanded
 from rood.data.base import ImageSet
-from rood.files import write_whole
+from rood.errors import DataError
 
 FORMAT = 1
 VARIABLE = "ROOD_CACHE"
@@ -66,11 +67,23 @@ def _keep(images: ImageSet, place: Path) -> None:
     labels = None if images.labels is None else images.labels.tolist()
     words = {k: list(getattr(images, k)) for k in ("classes", "notes", "files")}
     card = {"name": images.name, "labels": labels, "sha256": _checksum(pixels), **words}
-    place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f"{place.stem}.{os.getpid()}.part.npy")
-    np.save(part, pixels, allow_pickle=False)
-    os.replace(part, place)
-    write_whole(place.with_suffix(".json"), json.dumps(card).encode())
+    # names of their own: another process may keep the same images at the same time
+    parts = [place.with_name(f"{place.stem}.{os.getpid()}.part{end}") for end in (".npy", ".json")]
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        np.save(parts[0], pixels, allow_pickle=False)
+        parts[1].write_text(json.dumps(card))
+        for part in parts:
+            os.replace(part, place.with_suffix(part.suffix))
+    except OSError as e:
+        raise DataError(
+            f"cannot keep images in {str(place.parent)!r} ({(e.strerror or str(e)).lower()}): name "
+            f"another folder with {VARIABLE}, or none"
+        ) from e
+    finally:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink()
 
 
 def _checksum(pixels: NDArray[np.uint8]) -> str:

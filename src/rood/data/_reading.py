@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rood.data._images import Picture, decode, resize
-from rood.data.base import ImageSet, Shape
+from rood.data.base import ImageSet, Shape, check_shape
 from rood.errors import DataError
 
 
@@ -35,14 +35,16 @@ class Reading:
     skipped: list[str] = field(default_factory=list)
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)  # as stored: height, width
 
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            check_shape(self.shape)
+
     def add(self, file: Path | bytes, label: int, skip_bad: bool, *, name: str, where: str) -> None:
         """Take in one image; `name` goes with it, `where` is how messages show it."""
         try:
             picture = decode(file, self.shape[0] if self.shape else None, shown=where)
         except DataError as error:
-            if not skip_bad:
-                raise DataError(f"{error}: repair it, remove it, or use --skip-bad") from error
-            self.skipped.append(name)
+            self.leave_out(error, skip_bad, name)
             return
         h, w = picture.pixels.shape[:2]
         self.sizes[h, w] += 1
@@ -50,6 +52,12 @@ class Reading:
         self.pictures.append(picture._replace(pixels=pixels))
         self.labels.append(label)
         self.names.append(text(name))
+
+    def leave_out(self, error: DataError, skip_bad: bool, name: str) -> None:
+        """Skip an image that cannot be read, or refuse it where nobody asked for that."""
+        if not skip_bad:
+            raise DataError(f"{error}: repair it, remove it, or use --skip-bad") from error
+        self.skipped.append(name)
 
     def image_set(
         self,

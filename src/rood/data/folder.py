@@ -7,7 +7,7 @@ from rood.data._cache import cached, listing
 from rood.data._images import EXTENSIONS
 from rood.data._paths import expanded
 from rood.data._reading import Reading, shown, used
-from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
+from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import DataError
 
 
@@ -27,8 +27,6 @@ class Folder(Source):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        if shape is not None:
-            check_shape(shape)
         root = expanded(argument)
         files, labels, classes = _layout(root)
         chosen = spaced(len(files), limit)

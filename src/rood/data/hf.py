@@ -8,7 +8,7 @@ from typing import Any
 from rood.data._images import EXTENSIONS
 from rood.data._query import divided
 from rood.data._reading import Reading
-from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
+from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import CapabilityError, DataError
 from rood.offline import offline
 
@@ -33,14 +33,12 @@ class HuggingFace(Source):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        if shape is not None:
-            check_shape(shape)
+        reading = Reading(shape)
         name, options = divided(argument, OPTIONS)
         spaced(1, limit)  # refuses a limit below 1
         rows, notes = _rows(name, options, limit)
         image, label = _columns(rows.features, options, name)
         rows = rows.cast_column(image, _datasets().Image(decode=False))
-        reading = Reading(shape)
         for i, row in enumerate(_first(rows, limit)):
             where = f"image {i} of {name!r}"
             y = -1 if label is None or row[label] is None else int(row[label])
@@ -116,9 +114,10 @@ def _first(rows: Any, limit: int | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _content(value: Any, where: str) -> Path | bytes:
-    """The bytes of an image, or the file that has them."""
-    if isinstance(value, Mapping) and value.get("bytes"):
-        return bytes(value["bytes"])
-    if isinstance(value, Mapping) and Path(str(value.get("path"))).suffix.lower() in EXTENSIONS:
-        return Path(str(value["path"]))
-    raise DataError(f"expected an image file in {where}, got {type(value).__name__}")
+    """The bytes of an image, or the file that has them; none where a row has no image."""
+    given = value if isinstance(value, Mapping) else {}
+    if given.get("bytes") or not given.get("path"):
+        return bytes(given.get("bytes") or b"")
+    if Path(str(given["path"])).suffix.lower() in EXTENSIONS:
+        return Path(str(given["path"]))
+    raise DataError(f"expected an image file in {where}, got {str(given['path'])!r}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from rood.data._cache import cached, listing
 from rood.data._paths import expanded
 from rood.data._reading import Reading, shown, used
-from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
+from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import DataError
 
 ROOTS = ("images_classic", "images_largescale", "images_medical", ".")  # beside benchmark_imglist
@@ -26,8 +26,6 @@ class Imglist(Source):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        if shape is not None:
-            check_shape(shape)
         list_name, _, root_name = argument.partition("@")
         path = expanded(list_name)
         lines = _lines(path)

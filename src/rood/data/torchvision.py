@@ -10,7 +10,7 @@ from PIL import Image
 from rood.data._paths import expanded
 from rood.data._query import divided
 from rood.data._reading import Reading
-from rood.data.base import ImageSet, Shape, Source, check_shape, spaced
+from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import CapabilityError, DataError, InputError
 from rood.offline import offline
 from rood.registry import unknown
@@ -31,17 +31,18 @@ class Torchvision(Source):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        if shape is not None:
-            check_shape(shape)
+        reading = Reading(shape)
         name, options = divided(argument)
         found = _opened(name, dict(options))
         places = spaced(len(found), limit)
-        reading = Reading(shape)
         for i in places:
-            image, label = found[i][:2]
             where = f"image {i} of {name}"
-            y = label if isinstance(label, int) else -1
-            reading.add(_png(image, where), y, skip_bad, name=f"{i:08d}", where=where)
+            try:
+                image, label = _item(found, i, where)
+            except _UnreadableError as e:
+                reading.leave_out(e, skip_bad, f"{i:08d}")
+                continue
+            reading.add(image, label, skip_bad, name=f"{i:08d}", where=where)
         labelled = any(label >= 0 for label in reading.labels)
         note = f"used {len(places)} of {len(found)} images, evenly spaced"
         return reading.image_set(
@@ -78,6 +79,22 @@ def _opened(name: str, options: dict[str, str]) -> Any:
     except (OSError, RuntimeError, TypeError, ValueError) as e:
         reason = " ".join(str(e).split())[:200]
         raise DataError(f"torchvision cannot open {name} in {root!r}: {reason}") from e
+
+
+class _UnreadableError(DataError):
+    """One image of the set is damaged; the others may be well."""
+
+
+def _item(found: Any, i: int, where: str) -> tuple[bytes, int]:
+    """An image and its label, -1 where it has none."""
+    try:
+        image, label = found[i][:2]
+        if isinstance(image, Image.Image):
+            image.load()  # some are opened and no more
+    except Exception as e:  # its own code, and decoders raise anything
+        reason = " ".join(str(e).split())[:200] or type(e).__name__
+        raise _UnreadableError(f"{where} cannot be read: {reason.rstrip('.')}") from e
+    return _png(image, where), label if isinstance(label, int) else -1
 
 
 def _png(image: Any, where: str) -> bytes:

@@ -86,7 +86,8 @@ def score_all(detectors: Mapping[str, Detector], x: Images) -> dict[str, Scores]
     """The score of every detector on x; all that are formulas of the outputs share a pass."""
     for d in detectors.values():
         d.check_fitted()
-        check_images(x, d.model)
+    for model in {d.model for d in detectors.values()}:  # once each: to look is to wait for a GPU
+        check_images(x, model)
     found: dict[Detector, Scores] = {}
     for model, group in _by_model(
         d for d in detectors.values() if isinstance(d, OutputDetector)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, TypeVar, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from rood.errors import InputError, NotFittedError
@@ -75,6 +76,11 @@ class Detector(nn.Module, ABC):
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         """Other functions of the images to climb where the score itself is hard to."""
         return ()
+
+    def seen(self, x: Images) -> Float[Tensor, "b c _ _"]:
+        """The images as `model` gets them; a detector that resizes them says so here."""
+        first = next((inner for _, inner in self.inner()), None)
+        return x if first is None else first.seen(x)
 
     def cost(self) -> tuple[int, int]:
         """Forward and backward passes of the network for one score."""

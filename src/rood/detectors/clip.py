@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from rood.detectors.base import OutputDetector
+from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
 from rood.models.wrap import wrap
@@ -55,6 +55,12 @@ class CLIP(OutputDetector):
         if self.combine == "softmax_sum":
             return words_out.logsumexp(dim=1) - words_in.logsumexp(dim=1)
         return words_out.amax(dim=1) - words_in.amax(dim=1)
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """All words at once, where the maxima follow one of either kind."""
+        if self.combine == "softmax_sum":
+            return ()
+        return (CLIP(self.model, inside=self.inside, combine="softmax_sum").score_images,)
 
 
 class _Logits(nn.Module):

@@ -47,7 +47,8 @@ def png_bits(x: Images) -> Scores:
         raise InputError(f"expected 1 to 4 channels to write as PNG, got {x.shape[1]}")
     if len(x) == 0:
         return x.new_zeros(0)
-    found = png_bytes((255 * x).round().to(torch.uint8).cpu().numpy())
+    levels = (255 * x).round().clamp(0, 255)  # a wrapping detector may step out of the box
+    found = png_bytes(levels.to(torch.uint8).cpu().numpy())
     return torch.from_numpy(8 * found / x[0].numel()).to(x)
 
 

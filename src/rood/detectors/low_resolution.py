@@ -42,6 +42,9 @@ class LowResolution(Detector):
     def score_images(self, x: Images) -> Scores:
         return self.base.score_images(self._resized(x))
 
+    def seen(self, x: Images) -> Float[Tensor, "b c _ _"]:
+        return self.base.seen(self._resized(x))
+
     def cost(self) -> tuple[int, int]:
         return self.base.cost()
 

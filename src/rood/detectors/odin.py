@@ -29,8 +29,12 @@ class ODIN(Detector):
         self.eta = eta
 
     def score_images(self, x: Images) -> Scores:
+        return self._margin(self.stepped(x))
+
+    def stepped(self, x: Images) -> Images:
+        """x'; to the gradient the step is a constant."""
         _, gradient = score_and_gradient(self._margin, x)
-        return self._margin(x - self.eta * gradient.sign())
+        return x - self.eta * gradient.sign()
 
     def cost(self) -> tuple[int, int]:
         return 2, 1

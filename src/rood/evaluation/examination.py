@@ -55,7 +55,9 @@ class Examination:
             return {"zero_gradient": dead.byte(), "honesty": x.new_empty(0)}
         at, along = x[controls], L2(1.0).ascent(gradient[controls])
         promised = (gradient[controls] * along).flatten(1).sum(dim=1)
-        true = torch.where(dead[controls], torch.ones_like(promised), self._kept(promised, at, along))
+        true = torch.where(
+            dead[controls], torch.ones_like(promised), self._kept(promised, at, along)
+        )
         return {"zero_gradient": dead.byte(), "honesty": true}
 
     @torch.no_grad()

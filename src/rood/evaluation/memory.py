@@ -10,7 +10,7 @@ import torch
 from rood.attacks.base import value_and_gradient
 from rood.data.base import at_once
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError
+from rood.errors import CapabilityError, first_line
 from rood.goals import look_in
 from rood.shapes import Images
 
@@ -35,7 +35,7 @@ def in_parts(start: int, stop: int, size: int, work: Callable[[int, int], T]) ->
                 raise
             if end - start == 1:
                 raise CapabilityError(
-                    f"expected memory for one image at a time, ran out of it ({_first(e)}): "
+                    f"expected memory for one image at a time, ran out of it ({first_line(e)}): "
                     "take a smaller network or another device"
                 ) from e
             size = (end - start) // 2
@@ -102,7 +102,3 @@ def _let_go() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _first(e: BaseException) -> str:
-    return str(e).splitlines()[0] if str(e) else type(e).__name__

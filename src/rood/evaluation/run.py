@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rood.errors import InputError
 from rood.evaluation.account import Account
 from rood.evaluation.engines import Engine, Results
 from rood.evaluation.engines.local import Local
@@ -189,7 +192,16 @@ class Run:
         return Row(model=model, detector=detector, seed=self.plan.seed, **empty | fields)
 
     def _read(self, whole: Work) -> Arrays:
-        return self.folder.read(whole.key(self.plan))[0]
+        arrays, _ = self.folder.read(whole.key(self.plan))
+        # a ratio of slopes may be 0 / 0; of scores no metric and no check could make anything
+        scores = [v for k, v in arrays.items() if k != "honesty" and v.dtype.kind == "f"]
+        if missing := sum(int(np.isnan(v).sum()) for v in scores):
+            where = f"{whole.dataset!r}, {whole.condition(self.plan)}"
+            raise InputError(
+                f"expected numbers as scores of {whole.detectors[0]!r} on {whole.model!r}, got NaN "
+                f"{missing} times for {where}: leave it out"
+            )
+        return arrays
 
     def _unlabelled(self) -> bool:
         labels = self.plan.inside.labels

@@ -1,9 +1,7 @@
 """An audit in words: what a settings file or the command line says, and the plan it means."""
 
-import inspect
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +13,7 @@ from rood.attacks.base import Attack
 from rood.contamination import contamination
 from rood.data.base import ImageSet, Shape, at_once, refuse_overlap, split
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError, InputError
+from rood.errors import CapabilityError, InputError, first_line
 from rood.evaluation.audit import SPLIT_RULE
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.networks import Wanted, near_chance
@@ -89,9 +87,8 @@ def prepare(
     limit = s.limit
     batch_size = s.batch_size or _at_once(shape, device, MOST_AT_ONCE)
     if s.budget is not None:
-        known = earlier if earlier and earlier.get("asked") == s.budget else None
         some = parts["test"].thin(min(batch_size, FEWEST))
-        choice = Choice.from_dict(known) if known else _choice(s, fitted, some, start)
+        choice = _earlier(s, earlier) or _choice(s, fitted, some, start)
         attack, limit = choice.attack, choice.limit
         fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
         about["budget"] = choice.to_dict()
@@ -173,16 +170,31 @@ def _choice(
             x = images.pixels().to(d.model.mean)
             before, _ = each.get(n, (0.0, 0))
             each[n] = (before + gradient_time(d, x), len(look_in(d).variants))
-    said = s.attack != "pgd" or bool(s.attack_options)
+    attack, limit = _said(s)
     return choose(
         s.budget,
         perf_counter() - start,  # the time that measuring took is gone too
         each,
         sets=1 + len(s.outside),
         threats=len(s.threats),
-        attack=_attack(s) if said else None,
-        limit=s.limit if s.limit != DEFAULT_LIMIT else None,
+        attack=attack,
+        limit=limit,
     )
+
+
+def _earlier(s: AuditSettings, facts: Mapping[str, Any] | None) -> Choice | None:
+    """What a run with the same time has chosen; what is said now goes before it."""
+    if not facts or facts.get("asked") != s.budget:
+        return None
+    choice = Choice.from_dict(facts)
+    attack, limit = _said(s)
+    return replace(choice, attack=attack or choice.attack, limit=limit or choice.limit)
+
+
+def _said(s: AuditSettings) -> tuple[Attack | None, int | None]:
+    """The attack and the images a set, where the caller has named them."""
+    named = s.attack != "pgd" or bool(s.attack_options)
+    return _attack(s) if named else None, None if s.limit == DEFAULT_LIMIT else s.limit
 
 
 def _outside(s: AuditSettings, spec: str, shape: Shape, inside: list[ImageSet]) -> ImageSet:
@@ -247,22 +259,11 @@ def pick_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise CapabilityError(
-            f"expected a device such as cpu or cuda, got {name!r}: {_first(e)}"
+            f"expected a device such as cpu or cuda, got {name!r}: {first_line(e)}"
         ) from e
     return device
 
 
 def _built(make: Any, options: Mapping[str, object], where: str, *args: Any) -> Any:
     """make(*args, **options), each option checked against the constructor's annotations."""
-    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
-    fields = [
-        (p.name, hints.get(p.name, object), p.default)
-        for p in inspect.signature(make).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.name != "compare"
-    ]
-    checked: Any = config.build(make_dataclass("Options", fields), options, where)
-    return make(*args, **asdict(checked))
-
-
-def _first(e: BaseException) -> str:
-    return str(e).splitlines()[0] if str(e) else type(e).__name__
+    return make(*args, **config.arguments(make, options, where, but={"compare"}))

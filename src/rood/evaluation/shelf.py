@@ -107,7 +107,8 @@ class Shelf:
             return
         with said_plainly(self._units.path):
             self._units.path.mkdir(parents=True, exist_ok=True)
-            lock = (self._units.path / ".lock").open("w")
+            # not ".lock": that one is held by this very run where its folder is the cache too
+            lock = (self._units.path / ".units.lock").open("w")
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

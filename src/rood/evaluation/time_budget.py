@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rood.attacks import registry
 from rood.attacks.base import Attack, Goal, value_and_gradient
 from rood.attacks.pgd import PGD
 from rood.attacks.worst_of import WorstOf
@@ -84,7 +85,7 @@ class Choice:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Choice":
         """The choice of an earlier run, which a run that goes on with it must share."""
-        attack = {"PGD": PGD, "WorstOf": WorstOf}[facts["attack"]](**facts["attack_options"])
+        attack = registry.by_class_name(facts["attack"])(**facts["attack_options"])
         kept, dropped = tuple(facts["detectors"]), tuple(facts["dropped"])
         return cls(facts["asked"], attack, facts["limit"], kept, dropped, facts["seconds"])
 

@@ -168,8 +168,7 @@ class AttackUnit:
         if isinstance(self.attack, WorstOf):
             return self._worst(self.attack, goal, x)
         best, reached = Best(x), []
-        variants = goal.variants if self.attack.uses_gradient else ()
-        for i, wanted in enumerate((goal, *variants)):
+        for i, wanted in enumerate(self.attack.aims(goal)):
             # fresh ones for a batch: each image's noise depends on its pixels, not on its batch
             variant = ("variant", i - 1) if i else ()
             g = generator(self.seed, *self.purpose, *variant)

@@ -135,6 +135,8 @@ class Work:
                 "other side": said["data"][plan.opposite(self.dataset)],
                 "further": self.threat in plan.largest(),
             }
+            if not (module := type(plan.attack).__module__).startswith("rood."):
+                facts["code"] = _hash(module)  # of ours the version tells
         return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:40]
 
 

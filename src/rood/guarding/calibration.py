@@ -58,10 +58,15 @@ class Calibration:
         )
 
 
-def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
-    """The lowest threshold that promises at most a share `rate` of false alarms."""
+def check_rate(rate: float) -> None:
+    """Refuse what is no share of images."""
     if not 0 < rate < 1:
         raise InputError(f"expected a false-alarm rate between 0 and 1, got {rate:g}: try 0.05")
+
+
+def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
+    """The lowest threshold that promises at most a share `rate` of false alarms."""
+    check_rate(rate)
     false_alarm_at(0.0, inside=scores)  # which says what is wrong with them
     values = np.asarray(scores, dtype=np.float64)
     needed = math.ceil((1 / rate - 1) * (1 - SLACK))

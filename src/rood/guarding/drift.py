@@ -14,6 +14,7 @@ from rood.guarding.calibration import Calibration
 from rood.metrics import wilson
 
 COLUMNS = ("time", "images", "rejected", "share", "low", "high", "expected", "alarm")
+HEAD = ",".join(COLUMNS).encode()
 
 
 def _now() -> str:
@@ -41,13 +42,17 @@ class DriftLog:
         with said_plainly(self.path), self.path.open("a+b") as file:
             file.seek(0)
             head = file.readline(1000)
-        if not head:
-            self._append(COLUMNS)
-        elif head.rstrip() != ",".join(COLUMNS).encode():
+            ours = head.rstrip() == HEAD or HEAD.startswith(head)
+            if ours:  # without a row that a full disk or a kill cut short
+                file.truncate((head + file.read()).rfind(b"\n") + 1)
+            begun = file.seek(0, os.SEEK_END) > 0
+        if not ours:
             raise ResultsError(
                 f"expected a drift log in {str(self.path)!r} to go on with, got another file: "
                 "choose another name"
             )
+        if not begun:
+            self._append(COLUMNS)
 
     def see(self, accept: Iterable[bool]) -> None:
         """Take in decisions, in the order in which they were made."""

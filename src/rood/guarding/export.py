@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from rood.guarding.guard import Guard
 
 OUTPUTS = ("logits", "score", "accept")
+KINDS = (".onnx", ".pt2")
 OPSET = 18
 
 
 def export(guard: "Guard", path: Path) -> None:
     """Write a file of the kind that its name says."""
+    check_name(path)
     kinds: dict[str, Callable[[Graph, Images, Guard], bytes]] = {".onnx": _onnx, ".pt2": _program}
-    if path.suffix not in kinds:
-        raise InputError(f"expected a name that ends in .onnx or .pt2, got {str(path)!r}")
     if reason := why_not(guard.detector, path.suffix):
         raise CapabilityError(f"{type(guard.detector).__name__} cannot be exported: {reason}")
     graph = Graph(copy.deepcopy(guard.detector).cpu().eval(), guard.threshold)
@@ -52,7 +52,16 @@ def export(guard: "Guard", path: Path) -> None:
             what = f"{type(guard.detector).__name__} on {type(guard.model.net).__name__}"
             raise CapabilityError(f"{what} cannot be exported: {said[0].rstrip('.')}") from e
     with said_plainly(path):
+        path.parent.mkdir(parents=True, exist_ok=True)  # as the guard's own folder is
         write_whole(path, content)
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file that no graph can be written to."""
+    if path.suffix not in KINDS:
+        raise InputError(f"expected a name that ends in {' or '.join(KINDS)}, got {str(path)!r}")
+    if path.is_dir():
+        raise InputError(f"expected a file to write the graph to, but {str(path)!r} is a folder")
 
 
 def why_not(detector: Detector, kind: str = ".onnx") -> str | None:

@@ -7,6 +7,7 @@ from rood.data.base import ImageSet
 from rood.errors import InputError
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.settings import FIT_BATCH, AuditSettings, prepare
+from rood.guarding.calibration import check_rate
 from rood.guarding.guard import Guard
 from rood.metrics import Interval, wilson
 from rood.models import checkpoint, zoo
@@ -32,6 +33,7 @@ def fit(settings: AuditSettings, rate: float = 0.05) -> Fitted:
             f"expected one network and one detector in a guard, got {', '.join(settings.models)} "
             f"and {', '.join(settings.detectors)}"
         )
+    check_rate(rate)  # before what takes long
     wanted = replace(settings, outside={"noise": NOISE}, threats=(), limit=None)
     plan, about = prepare(wanted)
     (name,), (detector_name,) = plan.detectors, settings.detectors

@@ -23,7 +23,7 @@ from rood.errors import CapabilityError, CheckpointError, InputError, RoodError
 from rood.files import write_whole
 from rood.guarding.calibration import Calibration
 from rood.guarding.rebuild import described, networks_of, rebuilt
-from rood.models import backbones, checkpoint, generative
+from rood.models import backbones, checkpoint, generative, sources
 from rood.models.backbones import Backbone
 from rood.models.model import Model
 from rood.models.wrap import wrap
@@ -87,6 +87,22 @@ def load(folder: Path, given: Sequence[nn.Module]) -> "Guard":
         raise CheckpointError(f"the guard in {str(folder)!r} cannot be used: {reason}") from e
 
 
+def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
+    """A network as `rood audit` names it, made for the images of the guard, for `load` to check."""
+    card = _card(folder)
+    try:
+        channels, height, width = (int(n) for n in card["shape"])
+        known = {k: [float(v) for v in card["networks"][0][k]] for k in ("mean", "std")}
+    except (KeyError, IndexError, TypeError, ValueError) as e:
+        raise CheckpointError(
+            f"expected shape and normalisation in {str(folder / CARD)!r}, got something else: "
+            "fit the guard again"
+        ) from e
+    normal = {} if sources.knows_itself(spec) else known
+    model, _ = sources.load(spec, weights=weights, shape=(channels, height, width), **normal)
+    return model
+
+
 def _written(model: Model, folder: Path, i: int, about: dict[str, Any]) -> dict[str, Any]:
     """What guard.json says of a network; one of ours is written beside it."""
     name = None
@@ -131,7 +147,7 @@ def _network(record: dict[str, Any], folder: Path, given: Sequence[nn.Module]) -
     if record["file"] is None:
         raise CapabilityError(
             f"expected the network as well, a {record['class']} that the guard in {str(folder)!r} "
-            "knows by its hash alone: Guard.load(folder, model=network)"
+            "knows by its hash alone: Guard.load(folder, model=network) or rood score --model"
         )
     model = checkpoint.load(folder / record["file"])
     if model.fingerprint() != wanted:

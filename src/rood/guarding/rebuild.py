@@ -1,9 +1,7 @@
 """A detector as JSON and back: registered classes by name, checked arguments, and nothing else."""
 
 import inspect
-import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, make_dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -61,7 +59,7 @@ def rebuilt(tree: Any, networks: Sequence[Model]) -> Detector:
     if not all(map(_are_parts, places)) or any(map(_are_parts, values.values())):
         raise CheckpointError(f"expected networks or detectors inside {name}, got something else")
     try:
-        return cls(*places, **_checked(cls, values))
+        return cls(*places, **config.arguments(cls, values, name))
     except (RoodError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(f"{name} cannot be built: {e}") from e
 
@@ -109,10 +107,3 @@ def _revived(value: Any, networks: Sequence[Model]) -> Any:
 def _are_parts(value: Any) -> bool:
     many = value if isinstance(value, tuple) else (value,)
     return bool(many) and all(isinstance(v, Model | Detector) for v in many)
-
-
-def _checked(cls: type[Detector], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, each one held against the constructor's annotation."""
-    hints = typing.get_type_hints(cls.__init__)
-    fields = [(name, hints[name]) for name in options]
-    return asdict(config.build(make_dataclass("Options", fields), options, cls.__name__))

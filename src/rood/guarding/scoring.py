@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rood.data._images import EXTENSIONS, decode, resize
+from rood.data._reading import text
 from rood.errors import DataError, InputError
 from rood.evaluation.run import Step
 from rood.guarding.drift import DriftLog
@@ -71,7 +72,7 @@ class FolderScores:
         pictures = []
         failed = None
         for file in files:
-            name = _text(file.relative_to(self.root).as_posix())
+            name = text(file.relative_to(self.root).as_posix())
             try:
                 pixels = decode(file, channels, shown=repr(str(file))).pixels
             except DataError as e:
@@ -126,8 +127,3 @@ def images_below(root: Path) -> list[Path]:
 def _write(table: TextIO, rows: Iterable[Sequence[object]]) -> None:
     csv.writer(table, lineterminator="\n").writerows(rows)
     table.flush()
-
-
-def _text(name: str) -> str:
-    """File names need not be UTF-8, but the table must be."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from rood.errors import CapabilityError, InputError
-from rood.models.logits_only import logits_only
-from rood.models.model import Model, logits_of
+from rood.models.logits_only import like_of, logits_only
+from rood.models.model import Model, kind_of, logits_of
 from rood.models.taps import watching
 from rood.models.wrap import check_weights, wrap
 from rood.shapes import Images, Logits
@@ -65,7 +65,7 @@ class Foreign:
 
     def _model(self, net: nn.Module, shape: Shape) -> tuple[Model, tuple[str, ...]]:
         """Wrapped with its head where that can be, else by its logits alone; and why."""
-        x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(_like(net))
+        x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(like_of(net))
         mean, std = (
             torch.tensor(v, dtype=x.dtype).view(1, -1, 1, 1) for v in (self.mean, self.std)
         )
@@ -76,7 +76,7 @@ class Foreign:
             net = _Picked(net, _place(net, normal, result))
             notes += (f"of what it returns, {net.place!r} was taken for the logits",)
         z = logits_of(self._tried(net, normal))
-        if kind := _kind(z):
+        if kind := kind_of(z):
             net = _Opaque(_Centred(net, kind))
             why = f"{LOG[kind]}; energy and max_logit are not those of its true logits"
             return self._by_logits(net, z.shape[1], x), (*notes, why)
@@ -179,21 +179,6 @@ def _place(net: nn.Module, x: Images, result: object) -> int | str:
     outputs = [o for s in seen for o in s.outputs]
     made = [k for k, v in flat.items() if any(o.shape == v.shape and o.equal(v) for o in outputs)]
     return (made or list(flat))[0]
-
-
-def _kind(z: Logits) -> str | None:
-    """Whether these are no logits but probabilities or their logarithms."""
-    z = z.double()
-    one = torch.ones_like(z[:, 0])
-    if z.shape[1] > 1 and (z >= 0).all() and torch.allclose(z.sum(dim=1), one, atol=1e-4):
-        return "probabilities"
-    if z.shape[1] > 1 and torch.allclose(z.logsumexp(dim=1), 0 * one, atol=1e-4):
-        return "log-probabilities"
-    return None
-
-
-def _like(net: nn.Module) -> Tensor:
-    return next((p for p in net.parameters() if p.is_floating_point()), torch.empty(0))
 
 
 def _within(net: nn.Module, inner: nn.Module, head: str | None) -> str | None:

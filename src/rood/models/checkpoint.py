@@ -68,7 +68,14 @@ def load(path: str | Path) -> Model:
             f"got {found[:12]}...: the weights or the card were replaced"
         )
     net = _build(card, path)
-    _check_fit(net, state, path)
+    check_fit(
+        net.state_dict(),
+        state,
+        path,
+        name_hint="another backbone or settings?",
+        shape_hint="another number of classes, channels or width?",
+    )
+    _check_finite(state, path)
     net.load_state_dict(state)  # copied into float32, whatever the file has
     try:
         return wrap(net, head="head", mean=card["mean"], std=card["std"])
@@ -99,6 +106,25 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
             "save network.state_dict()"
         )
     return dict(found)
+
+
+def check_fit(
+    wanted: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    path: str | Path,
+    *,
+    name_hint: str,
+    shape_hint: str,
+) -> None:
+    """Refuse tensors of other names or shapes than the network's; each hint asks for the reason."""
+    for name in sorted(set(wanted) | set(state)):
+        if name not in state or name not in wanted:
+            what = "lacks" if name not in state else "has no place in the network for"
+            raise CheckpointError(f"{str(path)!r} {what} {name!r}: {name_hint}")
+        if (old := tuple(wanted[name].shape)) != (new := tuple(state[name].shape)):
+            raise CheckpointError(
+                f"expected {name!r} of shape {old} in {str(path)!r}, got {new}: {shape_hint}"
+            )
 
 
 def card_path(path: Path) -> Path:
@@ -166,18 +192,8 @@ def _build(card: Mapping[str, Any], path: Path) -> Backbone:
         raise CheckpointError(f"the card of {str(path)!r} cannot be followed: {e}") from e
 
 
-def _check_fit(net: Backbone, state: Mapping[str, Tensor], path: Path) -> None:
-    wanted = net.state_dict()
-    for name in sorted(set(wanted) | set(state)):
-        if name not in state or name not in wanted:
-            what = "lacks" if name not in state else "has no place in the network for"
-            raise CheckpointError(f"{str(path)!r} {what} {name!r}: another backbone or settings?")
-        old, new = tuple(wanted[name].shape), tuple(state[name].shape)
-        if old != new:
-            raise CheckpointError(
-                f"expected {name!r} of shape {old} in {str(path)!r}, got {new}: "
-                "another number of classes, channels or width?"
-            )
+def _check_finite(state: Mapping[str, Tensor], path: Path) -> None:
+    for name in sorted(state):
         if not state[name].isfinite().all():
             raise CheckpointError(
                 f"expected finite weights in {str(path)!r}, got NaN or infinity in {name!r}"

@@ -42,6 +42,11 @@ def without_features(model: Model) -> Iterator[None]:
         handle.remove()
 
 
+def like_of(net: nn.Module) -> Tensor:
+    """A tensor of the network's dtype, where the network is."""
+    return next((p for p in net.parameters() if p.is_floating_point()), torch.empty(0))
+
+
 class _NoFeatures(Outputs):
     @property
     def features(self) -> Tensor:
@@ -52,7 +57,7 @@ class _LogitsOnly(nn.Module):
     def __init__(self, net: nn.Module, classes: int) -> None:
         super().__init__()
         self.net = net
-        like = next((p for p in net.parameters() if p.is_floating_point()), torch.empty(0))
+        like = like_of(net)
         self.head = nn.Linear(classes, classes, device=like.device, dtype=like.dtype)
         with torch.no_grad():
             self.head.weight.copy_(torch.eye(classes))

@@ -1,8 +1,8 @@
 """Pixels in, logits and features out, in one forward pass."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +21,9 @@ class Outputs(NamedTuple):
     features: Features  # the input of the linear head
     maps: tuple[Tensor, ...] = ()  # intermediate maps, only where taps were asked for
     keys: Int[Tensor, " b"] | None = None  # in fitting: a number an image, from its pixels alone
+
+
+Network: TypeAlias = Callable[[Images], Outputs]  # a `Model`, or what prepares images for one
 
 
 class Model(nn.Module):
@@ -171,14 +174,22 @@ def check_logits(logits: Float[Tensor, "b k"]) -> None:
         raise InputError("expected finite logits, got NaN or infinity: are the weights damaged?")
     if logits.shape[1] < 2:
         raise CapabilityError(f"expected at least 2 classes, got {logits.shape[1]}")
-    one = torch.ones_like(logits[:, 0])
-    if (logits >= 0).all() and torch.allclose(logits.sum(dim=1), one, atol=1e-4):
+    if (kind := kind_of(logits)) is not None:
+        sign, layer = {
+            "probabilities": ("rows are >= 0 and sum to 1", "softmax"),
+            "log-probabilities": ("their exponentials sum to 1", "log-softmax"),
+        }[kind]
         raise InputError(
-            "expected logits, got probabilities (rows are >= 0 and sum to 1): "
-            "wrap the network without its softmax"
+            f"expected logits, got {kind} ({sign}): wrap the network without its {layer}"
         )
-    if torch.allclose(logits.logsumexp(dim=1), 0 * one, atol=1e-4):
-        raise InputError(
-            "expected logits, got log-probabilities (their exponentials sum to 1): "
-            "wrap the network without its log-softmax"
-        )
+
+
+def kind_of(logits: Float[Tensor, "b k"]) -> Literal["probabilities", "log-probabilities"] | None:
+    """What a network gives that gives no logits; None where these are logits."""
+    z = logits.double()
+    one = torch.ones_like(z[:, 0])
+    if z.shape[1] > 1 and (z >= 0).all() and torch.allclose(z.sum(dim=1), one, atol=1e-4):
+        return "probabilities"
+    if z.shape[1] > 1 and torch.allclose(z.logsumexp(dim=1), 0 * one, atol=1e-4):
+        return "log-probabilities"
+    return None

@@ -15,14 +15,6 @@ class Flag(NamedTuple):
     share: bool = True  # the evidence is a share of images
 
 
-_ESCAPED = Flag(
-    "Left the allowed images",
-    "the attacked images left the allowed budget",
-    "This share of the attacked images lies outside the stated budget or outside the pixel range "
-    "[0, 1]. The number does not belong to the stated attacker.",
-    "Project every result before it is scored; read a trajectory as an analysis, not an attack.",
-)
-
 FLAGS = {
     "zero_gradient": Flag(
         "No gradient to follow",
@@ -137,14 +129,13 @@ FLAGS = {
         "Attack again with more steps, restarts and a surrogate before you publish the number.",
         share=False,
     ),
-    "left_the_threat_model": _ESCAPED,
-    "left_the_box": _ESCAPED,
-    "improved_too_little": Flag(
-        "The attack hardly moved the score",
-        "the attack hardly moved the score",
-        "For this share of the images the score is almost where it started. Either the detector "
-        "is truly robust here or the attack did not get going.",
-        "Check with random_search and a much larger eps: there, every detector must fall.",
+    "left_the_threat_model": Flag(
+        "Left the allowed images",
+        "the attacked images left the allowed budget",
+        "This share of the attacked images lies outside the stated budget or outside the pixel "
+        "range [0, 1]. The number does not belong to the stated attacker.",
+        "Project every result before it is scored; read a trajectory as an analysis, not an "
+        "attack.",
     ),
 }
 

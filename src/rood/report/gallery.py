@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from rood.report.numbers import Numbers, budget, in_row_order
+from rood.report.numbers import Numbers, in_row_order, size
 from rood.report.read import Array, Examples, Folder
 from rood.report.words import shown
 
@@ -58,11 +58,10 @@ def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]
     """Strongest first, and one of every network, detector and direction before a second of any."""
     models = in_row_order(numbers.rows, "model", (e.origin.model for e in examples))
     detectors = in_row_order(numbers.rows, "detector", (e.origin.detector for e in examples))
-    eps = lambda e: float(np.nan_to_num(budget(e.origin.condition).eps))
     at = lambda e: (detectors.index(e.origin.detector), models.index(e.origin.model))
     turn: dict[tuple[str, str, str], int] = {}
     ranked = []
-    for example in sorted(examples, key=lambda e: -eps(e)):
+    for example in sorted(examples, key=lambda e: -size(e.origin.condition)):
         key = (example.origin.model, example.origin.detector, example.direction)
         turn[key] = turn.get(key, -1) + 1
         ranked.append(((turn[key], at(example), example.direction), example))

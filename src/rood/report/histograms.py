@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rood.report.figures import GRID, Choice, Drawing, Figure, base_layout, trace
-from rood.report.numbers import Numbers, budget, in_row_order
+from rood.report.numbers import Numbers, budget, in_row_order, size
 from rood.report.read import Array, Folder
 from rood.report.words import percent, shown
 
@@ -53,12 +53,8 @@ def _axes(sets: Sets, numbers: Numbers) -> tuple[list[str], list[str], list[str]
     datasets = in_row_order(numbers.rows, "dataset", outside)
     attacks = {key[4] for key in sets} - {"clean"}
     # strongest first: it is what the verdict speaks of
-    order = sorted(attacks, key=lambda name: (budget(name).family, -_eps(name), name))
+    order = sorted(attacks, key=lambda name: (budget(name).family, -size(name), name))
     return models, detectors, datasets or [""], order or ["clean"]
-
-
-def _eps(scenario: str) -> float:
-    return float(np.nan_to_num(budget(scenario).eps))
 
 
 def _layout() -> dict[str, Any]:

@@ -43,6 +43,12 @@ def budget(scenario: str) -> Budget:
     return Budget(norm, eps, text) if math.isfinite(eps) else Budget(scenario, math.nan, "")
 
 
+def size(scenario: str) -> float:
+    """Its eps; 0 where it states none."""
+    eps = budget(scenario).eps
+    return eps if math.isfinite(eps) else 0.0
+
+
 class Numbers:
     """The rows of an audit, by what they are about."""
 
@@ -65,7 +71,7 @@ class Numbers:
             for row in self.rows
             if row.side != "none" and row.scenario != "clean" and not row.metric.startswith("flag_")
         )
-        return sorted(found, key=lambda name: (budget(name).family, _size(name), name))
+        return sorted(found, key=lambda name: (budget(name).family, size(name), name))
 
     @cached_property
     def families(self) -> dict[str, list[str]]:
@@ -78,8 +84,8 @@ class Numbers:
     def largest(self, family: str) -> list[str]:
         """The scenarios (one for each attack) with the largest eps of a family."""
         scenarios = self.families[family]
-        most = max(map(_size, scenarios))
-        return [name for name in scenarios if _size(name) == most]
+        most = max(map(size, scenarios))
+        return [name for name in scenarios if size(name) == most]
 
     @cached_property
     def _measured(self) -> dict[str, list[Row]]:
@@ -141,11 +147,6 @@ def in_row_order(rows: Iterable[Row], field: str, names: Iterable[str]) -> list[
     """Names as the rows first mention them: files come in the order of their file names."""
     place = {name: i for i, name in enumerate(_unique(getattr(row, field) for row in rows))}
     return sorted(_unique(names), key=lambda name: place.get(name, len(place)))
-
-
-def _size(scenario: str) -> float:
-    eps = budget(scenario).eps
-    return eps if math.isfinite(eps) else 0.0
 
 
 def _unique(names: Iterable[str]) -> list[str]:

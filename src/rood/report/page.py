@@ -1,10 +1,7 @@
 """The page itself: everything a results folder holds, in one file that opens offline."""
 
-import base64
-import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,22 +9,19 @@ from typing import Any
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from rood.files import write_whole
 from rood.report import figures, gallery, histograms, standing, tables, verdict
 from rood.report.embed import compact, embedded
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
-from rood.report.templating import asset, environment
+from rood.report.templating import asset, environment, policy
 from rood.report.words import count, number, percent, shown
 
 
 def write_report(folder: Path) -> Path:
     """Write folder/report.html from what the folder holds; return its path."""
-    folder = Path(folder)
-    page = render(read_folder(folder))
-    path = folder / "report.html"
-    part = folder / "report.html.part"
-    part.write_bytes(page.encode())
-    os.replace(part, path)  # a reader never sees half a page
+    path = Path(folder) / "report.html"
+    write_whole(path, render(read_folder(path.parent)).encode())
     return path
 
 
@@ -48,7 +42,7 @@ def render(folder: Folder) -> str:
             figures=drawn,
             figures_json=Markup(embedded({name: compact(f) for name, f in drawn.items() if f})),
             page_css=Markup(asset("rood.report", "page.css")),
-            policy=_policy(list(scripts.values())),
+            policy=policy(scripts.values(), images="data: blob:"),
             **{name: Markup(text) for name, text in scripts.items()},
         )
     )
@@ -128,16 +122,3 @@ def _plain_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
     return shown(value, 300)
-
-
-def _policy(scripts: list[str]) -> str:
-    """A content policy that lets exactly our own scripts run and nothing be fetched."""
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

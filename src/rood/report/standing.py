@@ -10,7 +10,7 @@ from rood.report.words import shown
 
 COIN_TOSS = 0.5  # at or below: the detector has fallen
 HOLDS = 0.8  # at or above: the detector holds
-ESCAPES = {"flag_left_the_threat_model", "flag_left_the_box"}
+ESCAPE = "flag_left_the_threat_model"
 
 Kind = Literal["fell", "weak", "holds", "unbelieved", "untested", "compare"]
 
@@ -72,5 +72,5 @@ def _standing(numbers: Numbers, attacked: Row) -> Standing:
         and row.verdict == attacked.verdict in ("warn", "fail")
     ]
     reasons = tuple(dict.fromkeys(explain(metric).because for metric in findings))
-    escaped = attacked.verdict == "fail" and not ESCAPES.isdisjoint(findings)
+    escaped = attacked.verdict == "fail" and ESCAPE in findings
     return Standing(attacked, lowest(clean), reasons, escaped)

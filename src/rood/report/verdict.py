@@ -182,10 +182,12 @@ def _unbelieved(s: Standing) -> Sentence:
 
 def _caution(found: list[Standing]) -> str:
     warned = [s for s in found if s.attacked.verdict == "warn"]
-    rounded = [s for s in warned if s.reasons == (ROUNDED,)]
-    others = [s for s in warned if s not in rounded]
+    weak = {
+        s.name: [r for r in s.reasons if r != ROUNDED] for s in warned if s.reasons != (ROUNDED,)
+    }
+    rounded = {s.name: [ROUNDED] for s in warned if ROUNDED in s.reasons}
     alone = len(found) == 1
-    text = _warned(others, alone, "a better one may go lower")
+    text = _warned(weak, alone, "a better one may go lower")
     text += _warned(rounded, alone, "for images stored with 8 bits the AUROC is higher")
     for side in ("outside", "inside"):
         if one := [s.name for s in found if s.attacked.side == side]:
@@ -195,12 +197,13 @@ def _caution(found: list[Standing]) -> str:
     return text
 
 
-def _warned(warned: list[Standing], alone: bool, so: str) -> str:
-    if not warned:
+def _warned(reasons: dict[str, list[str]], alone: bool, so: str) -> str:
+    """What follows from the reasons for a warning, by detector."""
+    if not reasons:
         return ""
-    reasons = list(dict.fromkeys(reason for s in warned for reason in s.reasons))
-    why = f" ({listed(reasons)})" if reasons else ""
-    whose = "The attack" if alone else f"The attack on {listed([s.name for s in warned])}"
+    all_of_them = list(dict.fromkeys(r for given in reasons.values() for r in given))
+    why = f" ({listed(all_of_them)})" if all_of_them else ""
+    whose = "The attack" if alone else f"The attack on {listed(list(reasons))}"
     return f" {whose} raised a warning{why}: {so}."
 
 

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 
-import torch
-
 from rood.reproduce.aloe_bench import Bench, worlds
 from rood.reproduce.context import Context
 from rood.reproduce.experiment import Part, Row
+from rood.reproduce.histogram import histogram
 
 PANELS = (  # title, role, detector, attacked
     ("OE, clean", "oe", "msp", False),
@@ -15,7 +14,8 @@ PANELS = (  # title, role, detector, attacked
     ("ALOE, attacked", "aloe", "msp", True),
     ("ALOE+ODIN, attacked", "aloe", "odin", True),
 )
-BINS = 40
+BARS = 40
+BEYOND = 0.005  # of all scores at each end: a few lie very far
 
 
 def figure2(context: Context) -> Iterator[Part]:
@@ -42,18 +42,6 @@ def _panel(context: Context, world: str, role: str, detector: str, cell: Row) ->
         x = bench.pixels(name) if cell.attack == "clean" else bench.attacked(name, "paper")
         judges = {detector: bench.softmax()[detector]}
         sides[name] = context.scores(judges, x)[detector]
-    for name, low, share in histogram(sides):
+    for name, middle, share in histogram(sides, BARS, BEYOND):
         n = {"n_in" if name == bench.inside else "n_out": len(sides[name])}
-        yield cell.found(share, group=name, x=low, network=bench.network.name, **n)
-
-
-def histogram(sides: dict[str, torch.Tensor]) -> Iterator[tuple[str, float, float]]:
-    """Side, middle of a bin, share of that side in it; 99 % of all scores span the bins."""
-    every = torch.cat(list(sides.values())).double()
-    low, high = torch.quantile(every, torch.tensor([0.005, 0.995], dtype=every.dtype)).tolist()
-    width = max(high - low, 1e-12) / BINS
-    for name, values in sides.items():
-        bins = ((values.double() - low) / width).floor().clamp(0, BINS - 1).long()
-        counts = torch.bincount(bins, minlength=BINS)
-        for i, count in enumerate(counts.tolist()):
-            yield name, low + (i + 0.5) * width, count / len(values)
+        yield cell.found(share, group=name, x=middle, network=bench.network.name, **n)

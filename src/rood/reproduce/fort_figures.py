@@ -1,12 +1,13 @@
 """FORT's figures: single images that move through the histogram, scores and AUROC against norms."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from rood.analysis.trajectory import Direction, Norm, auroc_curve
-from rood.metrics import Floats, Interval
+from rood.metrics import Interval
 from rood.reproduce.experiment import Context, Experiment, Part, Row, printed
 from rood.reproduce.fort_systems import (
     CLIP,
@@ -18,6 +19,7 @@ from rood.reproduce.fort_systems import (
     ready,
     walk,
 )
+from rood.reproduce.histogram import histogram
 
 FINE = 1e-4  # the step of the figures with one image
 POINTS = 33
@@ -69,23 +71,10 @@ def _moved(
     )
     for r, score in zip(way.linf[:, 0].tolist(), scores, strict=True):
         yield point.found(float(score), x=255 * r)
+    bar = replace(point, column="score", metric="share of images")
     clean = {"in-distribution": s.clean_in, "OOD": s.clean_out}
-    yield from histogram(point, {n: v.double().numpy() for n, v in clean.items()})
-
-
-def histogram(point: Row, scores: dict[str, Floats], bars: int = BARS) -> Iterator[Row]:
-    """The share of each group's scores in even bars, from the least to the greatest of all."""
-    together = np.concatenate(list(scores.values()))
-    borders = np.histogram_bin_edges(together, bars)
-    middles = (borders[1:] + borders[:-1]) / 2
-    for group, values in scores.items():
-        shares = np.histogram(values, borders)[0] / len(values)
-        for x, share in zip(middles, shares, strict=True):
-            yield _point(point, group, "score", "share of images", float(x), float(share))
-
-
-def _point(row: Row, group: str, column: str, metric: str, x: float, y: float) -> Row:
-    return row.found(y, group=group, column=column, metric=metric, x=x)
+    for group, x, share in histogram(clean, BARS):
+        yield bar.found(share, group=group, x=x)
 
 
 # many images

@@ -10,7 +10,7 @@ import torch
 from rood.analysis.dimensions import dimensions
 from rood.metrics import wilson
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row
-from rood.reproduce.fort_figures import histogram
+from rood.reproduce.histogram import histogram
 from rood.reproduce.liang_pictures import gallery
 from rood.reproduce.liang_scores import EXPOSED, GRAM, MAHALANOBIS, odin_name
 from rood.reproduce.liang_systems import Case, matched, ready, scored, test_set
@@ -18,6 +18,7 @@ from rood.reproduce.liang_systems import Case, matched, ready, scored, test_set
 CLOSE = "mape_below_0.001"
 SHOWN = 1000  # points of a scatter plot
 CURVE = 60  # points of a loss curve
+BARS = 30
 CIFAR10 = Case("cifar10", ("cifar10/ce",), "MSP", "logits", steps=100)
 DIGITS = Case(
     "digits", ("digits/ce",), "MSP", "logits", eps=5.0, steps=100
@@ -74,7 +75,8 @@ def _errors(context: Context, case: Case, cell: Row, point: Row) -> Iterator[Row
     note = "the paper: most are below 0.1 %"
     yield cell.found(wilson(below, n), n, n, network=network, note=note)
     logs = np.log10(np.clip(found.mape, 1e-9, 1e3))
-    yield from histogram(replace(point, network=network), {point.group: logs})
+    for _, x, share in histogram({point.group: logs}, BARS):
+        yield point.found(share, x=x, network=network)
 
 
 def absent(place: str, what: str, metric: str, context: Context) -> Iterator[Part]:
@@ -123,9 +125,8 @@ def _histogram(context: Context, case: Case, cell: Row) -> Iterator[Row]:
     s = ready(context, case)
     after = scored(s.detector, matched(context, case).images)
     sides = {"in-distribution": s.clean_in, "start": s.clean_out, "attacked": after}
-    values = {name: v.double().numpy() for name, v in sides.items()}
-    for row in histogram(replace(cell, network=s.network), values):
-        yield replace(row, column=cell.column)
+    for name, x, share in histogram(sides, BARS):
+        yield cell.found(share, group=name, x=x, network=s.network)
 
 
 def losses(context: Context) -> Iterator[Part]:

@@ -1,7 +1,6 @@
 """The page of a reproduction: every number of the papers beside ours, in one file, offline."""
 
 import base64
-import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from markupsafe import Markup
 from rood.errors import CapabilityError
 from rood.files import write_whole
 from rood.report.embed import embedded
-from rood.report.templating import asset, environment
+from rood.report.templating import asset, environment, policy
 from rood.report.words import plot_text, shown
 from rood.reproduce.rows import Row
 from rood.reproduce.sections import NAMES, About, Panel, Section, sections, shrinking
@@ -53,7 +52,7 @@ def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str
             images={f: _data(folder / f) for s in found for _, f in s.images},
             figures_json=Markup(embedded(figures)),
             page_css=Markup(asset("rood.report", "page.css")),
-            policy=_policy(list(scripts.values())),
+            policy=policy(scripts.values()),
             **{name: Markup(text) for name, text in scripts.items()},
         )
     )
@@ -100,13 +99,3 @@ def _data(path: Path) -> str:
     if path.suffix != ".png" or not path.is_file():
         return ""
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def _policy(scripts: list[str]) -> str:
-    """A content policy that lets exactly our own scripts run and nothing be fetched."""
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )

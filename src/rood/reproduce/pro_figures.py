@@ -10,9 +10,10 @@ from rood.analysis.rectification import landscape
 from rood.detectors.msp import MSP
 from rood.detectors.pro import PRO
 from rood.metrics import Interval, auroc, summary
-from rood.reproduce.aloe_figure import histogram
+from rood.reproduce.aloe_figure import BARS, BEYOND
 from rood.reproduce.context import Context
 from rood.reproduce.experiment import Part, Row
+from rood.reproduce.histogram import histogram
 from rood.reproduce.pro_bench import (
     BASES,
     CIFAR10,
@@ -93,7 +94,7 @@ def _shifts(context: Context, world: World, net: str, cells: list[Row]) -> Itera
         s = torch.sigmoid(-climbs(pro, bench.pixels(sets[cell.column])).double())
         found[cell.column] = (s - s[0]).abs().amax(dim=0)
         yield cell.found(mean_of(found[cell.column]), len(s[0]), network=bench.network.name)
-    for side, x, share in histogram(found):
+    for side, x, share in histogram(found, BARS, BEYOND):
         point = replace(cells[0], kind="point", column="shift", metric="share of images")
         yield point.found(share, x=x, group=side, network=bench.network.name)
 

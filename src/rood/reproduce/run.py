@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rood.errors import ResultsError
-from rood.evaluation.folder import Folder
+from rood.evaluation.folder import Folder, said_plainly
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.files import write_whole
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part
 from rood.reproduce.rows import Row, read_rows, whole_lines
 
 CLAIMS = "claims"  # the part of rows that follow from the others
+
+
+class PartsFailed(ResultsError):
+    """Some parts are missing, and all others are there."""
 
 
 def run(experiments: Iterable[Experiment], context: Context) -> Iterator[Row]:
@@ -35,9 +39,9 @@ def run(experiments: Iterable[Experiment], context: Context) -> Iterator[Row]:
             yield from _run_one(experiment, context, log)
         if log.broken:
             name, error = log.broken[0]
-            raise ResultsError(
+            raise PartsFailed(
                 f"{len(log.broken)} parts failed, the first is {name}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}: the same command tries them again"
             ) from error
 
 
@@ -52,6 +56,8 @@ def _run_one(experiment: Experiment, context: Context, log: "_Log") -> Iterator[
             yield from rows
         except NotRun as e:  # not finished: the next run tries again
             yield from [log.write(r, experiment.name, part.name) for r in _missing(part, e)]
+        except ResultsError:
+            raise  # the folder itself: nothing more could be kept
         except Exception as e:  # hours of other parts are not to be lost: raised at the end
             log.broken.append((f"{experiment.name} {part.name}", e))
     mine = [r for r in log.rows if r.experiment == experiment.name]
@@ -76,7 +82,10 @@ class _Log:
         stays = lambda r: r.experiment not in now or self.done(r.experiment, r.part)
         self.rows = [r for r in read_rows(self._rows) if stays(r)]
         text = "".join(_line(r.as_json()) for r in self.rows)
-        write_whole(self._rows, text.encode())
+        whole = "".join(f"{line}\n" for line in whole_lines(self._parts))
+        with said_plainly(folder):  # what comes next must not follow half a line
+            write_whole(self._rows, text.encode())
+            write_whole(self._parts, whole.encode())
 
     def done(self, experiment: str, part: str) -> bool:
         return (experiment, part) in self._done
@@ -86,15 +95,18 @@ class _Log:
             raise ResultsError(f"expected rows of {experiment}, got one of {row.experiment}")
         row = row.of_part(part)
         self.rows.append(row)
-        with self._rows.open("a") as file:
-            file.write(_line(row.as_json()))
+        _append(self._rows, row.as_json())
         return row
 
     def finish(self, experiment: str, part: str, seconds: float) -> None:
         fact = {"experiment": experiment, "part": part, "seconds": round(seconds, 2)}
         self._done.add((experiment, part))
-        with self._parts.open("a") as file:
-            file.write(_line(fact))
+        _append(self._parts, fact)
+
+
+def _append(path: Path, value: dict[str, Any]) -> None:
+    with said_plainly(path), path.open("a") as file:
+        file.write(_line(value))
 
 
 def _line(value: dict[str, Any]) -> str:

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from rood.shapes import Images, Scores
+from rood.shapes import Images, Scores, wide
 
 WIDTH = 3  # chains an image
 DEPTH = 3  # changes a chain, at most
@@ -39,9 +39,9 @@ def mixed(x: Images, severity: float, u: Float[Tensor, "b draws"]) -> Images:
             level[:, i] / 10,
             torch.where(side[:, i] < 0.5, -1.0, 1.0),
         )
-        chains = torch.where(_wide(depth >= i), changed, chains)
-    together = (_wide(weights.flatten()) * chains).view(b, WIDTH, *x.shape[1:]).sum(dim=1)
-    m = m.view(-1, 1, 1, 1)
+        chains = torch.where(wide(depth >= i), changed, chains)
+    together = (wide(weights.flatten()) * chains).view(b, WIDTH, *x.shape[1:]).sum(dim=1)
+    m = wide(m.flatten())
     return (m * x + (1 - m) * together).clamp(0, 1)
 
 
@@ -54,11 +54,11 @@ def change(x: Images, kind: Scores, strength: Scores, side: Scores) -> Images:
         padding_mode="zeros",
         align_corners=False,
     )
-    x = torch.where(_wide(kind >= ROTATE), moved, x)
-    x = torch.where(_wide(kind == POSTERIZE), _posterized(x, strength), x)
-    bright = x >= _wide(1 - strength)
-    x = torch.where(_wide(kind == SOLARIZE) & bright, 1 - x, x)
-    return torch.where(_wide(kind == AUTOCONTRAST), _stretched(x), x)
+    x = torch.where(wide(kind >= ROTATE), moved, x)
+    x = torch.where(wide(kind == POSTERIZE), _posterized(x, strength), x)
+    bright = x >= wide(1 - strength)
+    x = torch.where(wide(kind == SOLARIZE) & bright, 1 - x, x)
+    return torch.where(wide(kind == AUTOCONTRAST), _stretched(x), x)
 
 
 def _affine(kind: Scores, amount: Scores) -> Float[Tensor, "b 2 3"]:
@@ -80,7 +80,7 @@ def _affine(kind: Scores, amount: Scores) -> Float[Tensor, "b 2 3"]:
 
 def _posterized(x: Images, strength: Scores) -> Images:
     """The upper 4 bits of a pixel, or fewer: 4 - floor(4 strength)."""
-    size = _wide(2 ** (4 + (4 * strength).floor().clamp(max=3)))
+    size = wide(2 ** (4 + (4 * strength).floor().clamp(max=3)))
     return ((255 * x).round() / size).floor() * size / 255
 
 
@@ -89,7 +89,3 @@ def _stretched(x: Images) -> Images:
     low, high = x.amin(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
     flat = high <= low
     return torch.where(flat, x, (x - low) / torch.where(flat, torch.ones_like(x), high - low))
-
-
-def _wide(v: Float[Tensor, " b"] | Bool[Tensor, " b"]) -> Tensor:
-    return v.view(-1, 1, 1, 1)

@@ -80,7 +80,8 @@ def _objective(said: object, where: str) -> Objective:
     for key in ("eps", "step"):
         if isinstance(options.get(key), str):
             options[key] = _distance(options[key])
-    return config.build(cls, _with_steps(options), where)
+    steps = getattr(cls.__dataclass_fields__.get("steps"), "default", None)
+    return config.build(cls, _with_steps(options, steps), where)
 
 
 def _named(said: object, where: str = "objective") -> dict[str, Any]:
@@ -90,9 +91,9 @@ def _named(said: object, where: str = "objective") -> dict[str, Any]:
     return table
 
 
-def _with_steps(options: dict[str, Any]) -> dict[str, Any]:
+def _with_steps(options: dict[str, Any], default: int | None) -> dict[str, Any]:
     """The inner attack's steps where only some of eps, steps, step are given."""
-    eps, steps = options.get("eps"), options.get("steps")
+    eps, steps = options.get("eps"), options.get("steps", default)
     if not isinstance(eps, int | float) or "step" in options:
         return options
     if steps is None and eps > _FINE:

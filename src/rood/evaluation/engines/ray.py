@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from rood.data.base import ImageSet
-from rood.errors import CapabilityError, InputError
+from rood.errors import CapabilityError, InputError, first_line
 from rood.evaluation.engines import Engine, Results
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.plan import Plan
@@ -70,7 +70,7 @@ class Ray(Engine):
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, OSError, RuntimeError, ValueError) as e:
             at = f"at {self.address}" if self.address else "here"
-            raise CapabilityError(f"expected a Ray cluster {at}, got none: {_first(e)}") from e
+            raise CapabilityError(f"expected a Ray cluster {at}, got none: {first_line(e)}") from e
         try:
             yield
         finally:
@@ -141,7 +141,7 @@ def _plan(held: Any) -> Plan:
         plan, device, theirs = ray.get(held)
     except ray.exceptions.RayError as e:
         raise CapabilityError(
-            f"expected workers that can load the networks, got one that cannot ({_first(e)}): "
+            f"expected workers that can load the networks, got one that cannot ({first_line(e)}): "
             "install on every node what is installed here"
         ) from e
     if theirs != versions():
@@ -161,7 +161,7 @@ def _put(ray: Any, value: Any) -> Any:
     except (TypeError, AttributeError, RuntimeError) as e:
         raise CapabilityError(
             f"expected networks that can be sent to other processes, got one that cannot "
-            f"({_first(e)}): use --engine local"
+            f"({first_line(e)}): use --engine local"
         ) from e
     finally:
         ray.util.deregister_serializer(ImageSet)
@@ -198,10 +198,6 @@ def _fetched(ray: Any, ended: Any) -> dict[str, Found]:
         raise e.cause from e
     except ray.exceptions.RayError as e:
         raise CapabilityError(
-            f"expected a worker to live through a unit, lost {TRIES + 1} ({_first(e)}): "
+            f"expected a worker to live through a unit, lost {TRIES + 1} ({first_line(e)}): "
             "is memory short?"
         ) from e
-
-
-def _first(e: BaseException) -> str:
-    return str(e).splitlines()[0] if str(e) else type(e).__name__

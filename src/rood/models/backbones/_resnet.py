@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -77,6 +77,25 @@ class ResNet(Backbone):
             return f"{_OUTER[layer]}.{tensor}" if layer in _OUTER else name
         inner = found[3].replace("bn", "norm").replace("downsample", "shortcut")
         return f"blocks.{starts[int(found[1])] + int(found[2])}.{inner}.{tensor}"
+
+
+class FourStages(ResNet):
+    """What the networks made for ImageNet share: all but how many blocks each stage has."""
+
+    depths: ClassVar[tuple[int, int, int, int]]
+
+    def __init__(
+        self,
+        *,
+        classes: int = 10,
+        channels: int = 3,
+        width: int = 64,
+        norm: Norm = "batch",
+        stem: Stem = "small",
+    ) -> None:
+        super().__init__(
+            self.depths, classes=classes, channels=channels, width=width, norm=norm, stem=stem
+        )
 
 
 _OUTER = {"conv1": "stem", "bn1": "norm", "fc": "head", "linear": "head"}

@@ -37,9 +37,3 @@ def sampled(
         shaken = torch.randn(x.shape, generator=source, device=source.device, dtype=x.dtype)
         x = (x.detach() + move + noise * shaken).clamp(0, 1)
     return x.detach()
-
-
-def beside(x: Images, generator: Generator) -> Generator:
-    """A generator where the images are: to draw on the CPU and send would take longer."""
-    seed = int(torch.randint(2**62, (), generator=generator).item())
-    return torch.Generator(x.device).manual_seed(seed)

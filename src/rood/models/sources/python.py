@@ -2,16 +2,16 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from rood.errors import CapabilityError, CheckpointError, InputError
+from rood.errors import CapabilityError, InputError
 from rood.models.adapt import Foreign
-from rood.models.checkpoint import load_state
+from rood.models.checkpoint import check_fit, load_state
 from rood.models.model import Model
 
 PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # left by wrappers around a network
@@ -44,22 +44,19 @@ def fill(net: nn.Module, weights: str | Path) -> None:
         if prefix is None:
             break
         state = {k.removeprefix(prefix): v for k, v in state.items()}
-    _check_fit(wanted, state, weights)
+    check_fit(
+        _used(wanted),
+        _used(state),
+        weights,
+        name_hint="is it for another network?",
+        shape_hint="is it for another network or number of classes?",
+    )
     net.load_state_dict(state, strict=False)
 
 
-def _check_fit(wanted: dict[str, Tensor], state: dict[str, Tensor], weights: str | Path) -> None:
-    for name in sorted(set(wanted) | set(state)):
-        if name.endswith("num_batches_tracked"):
-            continue  # old files lack it, and evaluation does not use it
-        if name not in state or name not in wanted:
-            what = "lacks" if name not in state else "has no place in the network for"
-            raise CheckpointError(f"{str(weights)!r} {what} {name!r}: is it for another network?")
-        if (old := tuple(wanted[name].shape)) != (new := tuple(state[name].shape)):
-            raise CheckpointError(
-                f"expected {name!r} of shape {old} in {str(weights)!r}, got {new}: "
-                "is it for another network or number of classes?"
-            )
+def _used(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # old files lack the count of batches, and evaluation does not use it
+    return {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
 
 
 def _made(spec: str) -> object:

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from rood.errors import CapabilityError
+from rood.errors import CapabilityError, first_line
 from rood.models.adapt import Foreign, Mode
 from rood.offline import offline
 
@@ -17,13 +17,13 @@ def find(name: str, weights: str | Path | None) -> Foreign:
         timm = importlib.import_module("timm")
         data = importlib.import_module("timm.data")
     except Exception as e:  # beside another torch than its torchvision's it fails in many ways
-        why = "pip install 'rood[timm]'" if isinstance(e, ModuleNotFoundError) else _first(e)
+        why = "pip install 'rood[timm]'" if isinstance(e, ModuleNotFoundError) else first_line(e)
         raise CapabilityError(f"needs timm, which does not import: {why}") from e
     try:
         net = timm.create_model(name, pretrained=weights is None)
     except Exception as e:
         where = " (ROOD_OFFLINE is set: only what was loaded before)" if offline() else ""
-        raise CapabilityError(f"timm has no pretrained {name!r}{where}: {_first(e)}") from e
+        raise CapabilityError(f"timm has no pretrained {name!r}{where}: {first_line(e)}") from e
     if weights is not None:
         from rood.models.sources.python import fill
 
@@ -44,7 +44,3 @@ def find(name: str, weights: str | Path | None) -> Foreign:
         notes=(note,) if crop < 1 else (),
         facts={"crop_pct": crop},
     )
-
-
-def _first(e: BaseException) -> str:
-    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy, softplus
 
 from rood.errors import InputError
 from rood.models.generative._dcgan import NOISE, Critic, Painter, initialise
-from rood.models.generative._sgld import beside
 from rood.models.model import Model
+from rood.seeds import beside
 from rood.shapes import Images, Logits, Scores
 from rood.softmax import uniform_cross_entropy
 from rood.training.objectives._adam import Adam

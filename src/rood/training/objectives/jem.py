@@ -9,8 +9,9 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rood.errors import InputError
-from rood.models.generative._sgld import beside, log_density, sampled
+from rood.models.generative._sgld import log_density, sampled
 from rood.models.model import Model
+from rood.seeds import beside
 from rood.shapes import Images
 from rood.training.objectives._inner import frozen
 from rood.training.objectives.base import Batch, Objective
@@ -78,7 +79,7 @@ class JEM(Objective):
         replay.note(f)
         density = f[n:].mean() - f[:n].mean()
         if self.calm:
-            density = density + self.calm * 2 * f.square().mean()
+            density = density + self.calm * (f[:n].square().mean() + f[n:].square().mean())
         return cross_entropy(z[:n], batch.y) + self.weight * density
 
     def sample(self, model: Model, replay: "Replay", n: int, source: Generator) -> Images:
