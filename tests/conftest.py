@@ -18,7 +18,7 @@ CHECKED = [
         "training",
         "analysis",
     ),
-    *("covariance", "seeds", "softmax", "streaming", "threat", "tuning"),
+    *("covariance", "seeds", "shapes", "softmax", "streaming", "threat", "tuning"),
 ]
 TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)
