@@ -165,12 +165,11 @@ def oe(shelf: Shelf) -> System:
 
 
 def gram(shelf: Shelf) -> System:
-    model = shelf.load("cifar10-ce")
+    name, _ = shelf.first(("cifar10-ce", CIFAR), ("cifar10-ensemble-0", CIFAR))
+    model = shelf.load(name)
     # the last layer of every stage: all of them take too long to attack
     detector = shelf.fitted(Gram(model, layers=model.stages(shelf.some(CIFAR))), CIFAR)
-    return _cifar(
-        "cifar10-ce", {"gram": detector}, {"score": Code(score_of(detector), {"gram": 0.5})}
-    )
+    return _cifar(name, {"gram": detector}, {"score": Code(score_of(detector), {"gram": 0.5})})
 
 
 def _cifar(network: str, detectors: dict[str, Detector], codes: dict[str, Code]) -> System:
