@@ -14,7 +14,7 @@ attacks get on real OOD images, and how far its certificate lets any attack get.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,6 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=[*STARTS])
     parser.add_argument("--tier", default="standard", choices=get_args(Tier))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args(arguments)
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         inside = shelf.parts(system.images)["test"].thin(args.n).pixels(args.device)
         found = []
         with full_precision():
-            for row in rows(system, inside, FeatureMatch(steps=args.steps), args.tier):
+            for row in rows(system, inside, FeatureMatch(steps=args.steps), args.tier, args.starts):
                 found.append({"system": name, "network": system.network} | row)
                 shown = {k: v for k, v in row.items() if not isinstance(v, list)}
                 print(name, f"{time.perf_counter() - began:.0f} s", shown, flush=True)
@@ -68,9 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
         (args.out / f"matched-{name}.jsonl").write_text("".join(lines))
 
 
-def rows(system: System, inside: Images, match: FeatureMatch, tier: Tier) -> Iterator[Row]:
-    for start, make in STARTS.items():
-        yield from from_start(system, inside, make(inside), start, match, tier)
+def rows(
+    system: System, inside: Images, match: FeatureMatch, tier: Tier, starts: Iterable[str] = STARTS
+) -> Iterator[Row]:
+    for start in starts:
+        yield from from_start(system, inside, STARTS[start](inside), start, match, tier)
     for detector in system.detectors.values():
         if isinstance(detector, CCU):
             yield from certified(detector, system.images, inside, WorstOf(tier=tier))
