@@ -1,5 +1,7 @@
 """What all tests share. Shapes in annotations are checked while the tests run."""
 
+import signal
+
 import pytest
 import torch
 from jaxtyping import install_import_hook
@@ -25,6 +27,8 @@ install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)
 
 from rood.testing import World, toy_world  # noqa: E402
 
+# a job in a shell's background ignores Ctrl-C, and so would every process that a test starts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # more threads than small tensors deserve: 10 times slower
 
 
