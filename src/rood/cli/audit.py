@@ -9,6 +9,7 @@ import typer
 
 from rood.cli import app
 from rood.cli.lists import listed, numbers
+from rood.cli.options import Mean, Std, Weights
 
 if TYPE_CHECKING:
     from rood.evaluation.engines import Engine
@@ -29,13 +30,9 @@ def audit(
             "torchscript.pt or package.module:function; may be repeated."
         ),
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
-    ] = None,
-    mean: Annotated[
-        str | None, typer.Option(help="Of pixels in [0, 1], with commas, where --model has none.")
-    ] = None,
-    std: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    weights: Weights = None,
+    mean: Mean = None,
+    std: Std = None,
     size: Annotated[
         str | None, typer.Option(help="Of the images: 32 or 32x48; default: the network's.")
     ] = None,

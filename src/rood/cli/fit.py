@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rood.cli import app
+from rood.cli.options import Mean, Std, Weights
 
 if TYPE_CHECKING:
     from rood.guarding.fit import Fitted
@@ -16,13 +17,9 @@ def fit(
     model: Annotated[
         str, typer.Option(help="Zoo name, checkpoint, ...: as in audit.")
     ] = "digits-aloe",
-    weights: Annotated[
-        str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
-    ] = None,
-    mean: Annotated[
-        str | None, typer.Option(help="Of pixels in [0, 1], with commas, where --model has none.")
-    ] = None,
-    std: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    weights: Weights = None,
+    mean: Mean = None,
+    std: Std = None,
     detector: Annotated[str, typer.Option(help="See rood list detectors.")] = "msp",
     inside: Annotated[
         str, typer.Option(help="In-distribution images; a part of them sets the threshold.")

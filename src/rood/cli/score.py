@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rood.cli import app
+from rood.cli.options import Weights
 
 if TYPE_CHECKING:
     from rood.guarding.scoring import FolderScores
@@ -22,9 +23,7 @@ def score(
         str | None,
         typer.Option(help="The network, where the guard knows it by its hash alone: as in audit."),
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
-    ] = None,
+    weights: Weights = None,
     csv: Annotated[
         Path | None, typer.Option(help="Write the rows to this file; default: to stdout.")
     ] = None,
