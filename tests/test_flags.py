@@ -15,7 +15,14 @@ from rood.data.base import ImageSet
 from rood.detectors import MSP
 from rood.detectors.base import Detector, OutputDetector
 from rood.evaluation import sanity
-from rood.evaluation.examination import CONTROLS, FEW, QUERIES, WITHOUT_LIMIT, Examination
+from rood.evaluation.examination import (
+    CONTROLS,
+    FEW,
+    NUDGES,
+    QUERIES,
+    WITHOUT_LIMIT,
+    Examination,
+)
 from rood.evaluation.tables import Evidence, _attack_findings, _attacked
 from rood.evaluation.unit import AttackUnit, join
 from rood.goals import look_in
@@ -239,6 +246,22 @@ def test_the_dear_checks_climb_from_the_attacked_image_and_from_the_other_side(c
     torch.testing.assert_close(climbed[0], found)
     torch.testing.assert_close(climbed[12], start)
     assert len(climbed) == 12 + WITHOUT_LIMIT.steps
+
+
+def test_a_slope_that_bends_within_the_longest_step_is_true_and_a_turned_one_is_not(case):
+    x = torch.full_like(case.inside[0][:4], 0.5)
+    size = x[0].numel() ** 0.5
+    along = lambda x: (x - 0.5).flatten(1).sum(dim=1) / size
+    wave = 1 / (NUDGES[0] * size)  # the longest step goes 1.4 radians far
+    bent = Goal(lambda x: (1.4 * wave * along(x)).sin())
+    turned = Goal(lambda x: 2 * along(x).detach() - along(x))
+
+    def honesty(goal):
+        exam = Examination(MSP(case.model), goal, PGD(), Linf(0.05), lambda p: generator(0, p))
+        return exam.gradient(x, torch.arange(4))["honesty"]
+
+    torch.testing.assert_close(honesty(bent), torch.ones(4), atol=0.05, rtol=0)
+    assert ((honesty(turned) - 1).abs() > 0.25).all()
 
 
 def test_a_batch_without_control_images_is_no_error(case):
