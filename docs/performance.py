@@ -22,6 +22,13 @@ MEMORY = """## Memory of a fit
 Features streamed through the public `fit`, each fit in a fresh process: the largest resident size of that process less
 its size before. Mahalanobis, its relative and ViM keep sums; KNN is its training set and keeps it once."""
 
+AUDITED = """## Memory of an audit
+
+As many images as above, half of them inside, each with as many pixels as there are features: scored, attacked from both
+sides, judged and reported. The images lie in a file that is mapped (`numpy.load(..., mmap_mode="c")`, given to
+`ImageSet`); the largest size of all other memory of the process, less its size before. An audit keeps its images only
+where they were loaded, and a few numbers for each."""
+
 GROWTH = """## What an audit costs as it grows
 
 PGD from two sides, checks of the attack, report and all; the process's own seconds on one core, and images passed
@@ -47,6 +54,8 @@ def page(results: Path = RESULTS) -> str:
     parts = [HEAD, _verdict(runs), *_bars(runs)]
     if points := _points(runs, "fitting"):
         parts += [MEMORY, *_memory(points)]
+    if points := _points(runs, "auditing"):
+        parts += [AUDITED, *_audited(points)]
     if "growth" in runs:
         parts += [GROWTH, *_growth(runs["growth"])]
     if points := _points(runs, "beside-pytorch-ood"):
@@ -118,6 +127,13 @@ def _memory(points: Sequence[Row]) -> Iterator[str]:
         curves = {d: [p["megabytes"] for p in ps] for d, ps in own.items() if all(ps)}
         title = f"{library}, megabytes: {', '.join(curves)}"
         yield _plot(title, [f"{n:,}" for n in sizes], list(curves.values()), top)
+
+
+def _audited(points: Sequence[Row]) -> Iterator[str]:
+    yield _table(points)
+    megabytes = [p["megabytes"] for p in points]
+    places = [f"{p['images']:,}" for p in points]
+    yield _plot("megabytes against images", places, [megabytes], max(megabytes))
 
 
 def _growth(rows: Sequence[Row]) -> Iterator[str]:

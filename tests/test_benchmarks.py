@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import attack, fitting, gpu, growth, guard, measure, scoring, start
+from benchmarks import attack, auditing, fitting, gpu, growth, guard, measure, scoring, start
 from benchmarks.measure import Claim
 from docs import performance
 from rood.attacks import APGD, PGD
@@ -30,6 +31,7 @@ TINY = {
     "scoring": lambda: scoring.claims(images=100, bank=128, depth=10, runs=1),
     "guard": lambda: guard.claims(images=64, bank=128, depth=10, runs=1, names=("knn",)),
     "fitting": lambda: fitting.claims(sizes=(60, 80), names=("knn",), beside=False),
+    "auditing": lambda: auditing.claims(sizes=(40, 60)),
     "knn": lambda: gpu.knn("cpu", bank=200, d=8, queries=4),
 }
 
@@ -131,6 +133,20 @@ def test_the_bank_is_in_memory_once():
     assert 1.0 < float(_output(sys.executable, FIT)) < 1.65
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_that_was_held_for_a_moment_counts_and_mapped_images_do_not(tmp_path):
+    with auditing.Fullest() as held:
+        block = torch.ones(2**24, dtype=torch.float32)
+        time.sleep(0.2)
+        del block
+    assert 60 < held.most - held.before < 90
+    images = auditing.mapped(tmp_path, "inside", 60_000)
+    with auditing.Fullest() as read:
+        total = sum(int(part.sum()) for part in images.images.split(1000))
+    assert total > 0
+    assert read.most - read.before < 15  # of 29 MB
+
+
 # what is printed, written and shown
 
 
@@ -186,13 +202,16 @@ def test_the_page_shows_every_bar_and_draws_what_grows(tmp_path, monkeypatch):
     rate = {"network": "ViT-B/16", "batch": 64, "steps": 20, "rood": 610.0, "bare": 640.0}
     both = [{"library": "rood", "fit": 1.0}, {"library": "pytorch-ood", "fit": 5.4}]
     measure.report("fitting", [claim(points=tuple(fits))])
+    audits = [{"images": n, "seconds": 1.0, "megabytes": 40.0 + n} for n in (10, 20)]
+    measure.report("auditing", [claim(points=tuple(audits))])
     measure.report("growth", [claim(name="steps", points=tuple(s | costs for s in sizes))])
     measure.report("gpu", [claim(at_least=True, points=(rate,)), claim(points=(bank,))])
     measure.report("beside-pytorch-ood", [claim(points=tuple(both))])
     page = performance.page(tmp_path)
-    assert "**1 of 5 bars hold.**" in page
-    assert page.count("```mermaid") == 3
+    assert "**1 of 6 bars hold.**" in page
+    assert page.count("```mermaid") == 4
     assert "line [30, 60]" in page
+    assert "line [50, 60]" in page
     assert "| `knn` | pytorch-ood | 30 MB, 1.0 s | 60 MB, 1.0 s |" in page
     assert "| ViT-B/16 | 64 | 20 | 610 | 640 |" in page
     assert "| 1,200,000 | 2,048 | 9.9 |" in page
