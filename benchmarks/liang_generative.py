@@ -49,6 +49,7 @@ from rood.training.recipes import SHARES
 # L2: two images of noise are 11.4 apart at 28x28; an auto-encoder's code is not found at 5
 EPS, WIDER = (5.0,), (5.0, 10.0)
 BATCH = 200
+CLOSE = 1e-4  # a pixel that is further off after a round trip is counted
 KEY = ("kind", "system", "matched", "start", "eps", "outside")  # rows alike in these are one
 
 
@@ -131,6 +132,8 @@ def undone(flow: Model, inside: Images) -> dict[str, Any]:
             bits.append(seen.nll)
         worst = torch.cat(off)
         row |= {f"median{name}": worst.median().item(), f"largest{name}": worst.max().item()}
+        row |= {f"beyond{name}": int((worst > CLOSE).sum())}
+        row |= {f"other_level{name}": int((worst > 0.5 / 255).sum())}
         row |= {f"bits{name}": torch.cat(bits).mean().item()}
     return row
 

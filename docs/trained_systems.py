@@ -164,7 +164,12 @@ def _clean(r: Row) -> str:
 
 
 def _trip(r: Row) -> str:
-    exact = ""
+    few = exact = ""
+    if "beyond" in r:
+        few = (
+            f" In {r['beyond']} of the images some pixel is off by more than 1e-4, in {r['other_level']} by so much "
+            "that 8 bits would tell."
+        )
     if "largest_float64" in r:
         exact = (
             f" In float64 throughout it is {r['median_float64']:.0e} and {r['largest_float64']:.0e}: "
@@ -173,7 +178,7 @@ def _trip(r: Row) -> str:
     return (
         f"`{r['network']}-glow` has {r['bits']:.2f} bits a dimension on {r['n']} images that it was not trained on; from "
         f"image to code and back a pixel is off by {r['median']:.0e} in the median image and by {r['largest']:.0e} in the "
-        f"worst.{exact}"
+        f"worst.{few}{exact}"
     )
 
 

@@ -260,3 +260,6 @@ def test_the_page_shows_round_trips_in_both_precisions():
     assert "float64" not in pages._trip(row)
     exact = row | {"median_float64": 1e-15, "largest_float64": 2e-12}
     assert "1e-15 and 2e-12" in pages._trip(exact)
+    assert "more than" not in pages._trip(exact)
+    counted = pages._trip(row | {"beyond": 2, "other_level": 0})
+    assert "In 2 of the images some pixel is off by more than 1e-4, in 0 by so much" in counted
