@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rood import wrap
 from rood.detectors import KNN, MSP, Energy, Mahalanobis, ViM, fit_all, score_all
@@ -16,7 +17,7 @@ from rood.errors import (
     NotFittedError,
     UnknownNameError,
 )
-from rood.models.model import Model
+from rood.models.model import Model, _quickest
 from rood.testing._support import as_in_production
 
 
@@ -248,3 +249,23 @@ def test_a_named_layer_that_does_not_give_the_logits_is_refused():
     model = wrap(Net(), head="hidden")
     with pytest.raises(CapabilityError, match="the layer named, 'hidden', but 'head' gives them"):
         model(torch.rand(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "tf32", "autocast", "layout"),
+    [
+        ("cpu", torch.float32, False, False, torch.channels_last),
+        ("cuda", torch.float32, False, False, torch.contiguous_format),
+        ("cuda", torch.float32, True, False, torch.channels_last),
+        ("cuda", torch.float32, False, True, torch.channels_last),
+        ("cuda", torch.bfloat16, False, False, torch.channels_last),
+    ],
+)
+def test_only_a_gpu_in_full_float32_gets_channels_first(
+    monkeypatch, device, dtype, tf32, autocast, layout
+):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: autocast)
+    with FakeTensorMode():
+        x = torch.empty(2, 3, 4, 4, device=device, dtype=dtype)
+    assert _quickest(x) is layout
