@@ -9,12 +9,16 @@ import torch
 from toy_reproduce import bare_context, rows_of
 
 from rood import reproduce, zoo
+from rood.models import checkpoint
+from rood.reproduce.aloe import claims3
 from rood.reproduce.aloe_bench import DIGITS, WORLDS, Bench, worlds
+from rood.reproduce.aloe_retrained import ready, stronger
 from rood.reproduce.aloe_tables import WORST, table1, table3
-from rood.reproduce.experiment import SIZES, Context, ours
+from rood.reproduce.experiment import SIZES, Context, NotRun, Row, ours
 from rood.reproduce.histogram import histogram
 from rood.seeds import Noise
 from rood.threat import Linf
+from rood.training import recipes
 
 needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
 
@@ -124,6 +128,52 @@ def test_known_slips_of_the_paper_stand_beside_its_numbers(bare, monkeypatch):
     four = [c for c in cells if c.attack == "official" and c.column.endswith("4/255")]
     assert all("beyond 3/255" in c.note for c in four)
     assert all("does not see ODIN" in c.note for c in cells if c.row.endswith("ODIN"))
+
+
+def test_table_3_trains_the_networks_it_lacks_once(bare, monkeypatch, tmp_path):
+    trained = []
+
+    def train(recipe, path, command, *, device):
+        trained.append(recipe)
+        card = {"shape": [1, 28, 28], "classes": [str(i) for i in range(10)]}
+        checkpoint.save(zoo.load("digits-ce"), path, card)
+        yield
+
+    monkeypatch.setattr(recipes, "run", train)
+    ready(bare, WORLDS["cifar10"], "aloe", 3)  # tiny: nobody waits for that
+    assert not trained
+    for _ in range(2):
+        small = Context(SIZES["small"], out=tmp_path)
+        ready(small, WORLDS["cifar10"], "aloe", 3)
+        assert small.network("cifar10/aloe-3").name == "cifar10-aloe-3"
+    (recipe,) = trained
+    assert recipe.objective.eps == 3 / 255
+    assert recipe.objective.attack.steps == 4
+    assert recipe.settings.epochs == 20
+    assert recipe.architecture == {"depth": 16, "widen": 2}
+    assert stronger(recipes.get("cifar10-aloe"), 2, "paper").architecture["depth"] == 40
+
+
+def test_the_order_of_the_methods_is_asked_for_at_every_budget():
+    at = {"ALOE": 0.7, "AOE": 0.6, "ADV": 0.5}
+    facts = {"experiment": "aloe/table3", "metric": "auroc", "attack": "paper"}
+    rows = [
+        Row(row=m, column=column, ours=v if "2/255" in column else 1 - v, **facts)
+        for column in ("cifar10, 2/255", "cifar10, 4/255", "cifar10, 2/255 / svhn")
+        for m, v in at.items()
+    ]
+    two, four = claims3(rows)
+    assert "2/255" in two.row
+    assert (two.ours, four.ours) == (1, 0)
+
+
+def test_without_its_training_images_table_3_says_so(bare, tmp_path):
+    small = Context(SIZES["small"], out=tmp_path)
+    with pytest.raises(NotRun, match="no data"):
+        ready(small, WORLDS["gtsrb"], "adv", 2)
+    parts = [p for p in table3(small) if p.name == "gtsrb, 2/255/adv-2/paper"]
+    with pytest.raises(NotRun, match="no data"):
+        list(parts[0].make())
 
 
 def test_a_histogram_has_every_image_once():

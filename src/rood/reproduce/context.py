@@ -47,6 +47,15 @@ class Context:
             self._networks[role] = on(found, self.device)
         return self._networks[role]
 
+    def train(self, role: str, make: Callable[[Path], None]) -> None:
+        """Have `make` write a network for this role among the results, unless it is there."""
+        folder = self.out / "networks"
+        path = folder / f"{role.replace('/', '-')}.safetensors"
+        if not path.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            make(path)
+        self._networks[role] = on(read_network(role, {}, folder), self.device)
+
     def images(
         self, name: str, *, shape: Shape | None = None, limit: int | None = None
     ) -> ImageSet:
