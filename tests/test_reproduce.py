@@ -2,6 +2,7 @@
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from rood.metrics import Interval
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.reproduce.experiment import SIZES, Context, Experiment, NotRun, Part, Row, printed
-from rood.reproduce.rows import averaged, claim, compared, ours, read_rows
+from rood.reproduce.rows import UNDECIDED, averaged, claim, compared, decided, ours, read_rows
 from rood.reproduce.run import run
 
 
@@ -186,9 +187,41 @@ def test_printed_numbers_are_those_of_the_papers():
 def test_a_claim_without_its_numbers_is_not_tested():
     tested = compared("toy/table1", "a above b", {"a": 0.9, "b": 0.8}, lambda a, b: a > b)
     untested = compared("toy/table1", "a above b", {"a": 0.9, "b": None}, lambda a, b: a > b)
-    assert (tested.ours, tested.column) == (1.0, "a 0.900, b 0.800")
-    assert (untested.ours, untested.column) == (None, "a 0.900, b ?")
+    assert (tested.ours, tested.column) == (1.0, "a 0.9000, b 0.8000")
+    assert (untested.ours, untested.column) == (None, "a 0.9000, b ?")
     assert untested.note == "not run: no data"
+
+
+@pytest.mark.parametrize(
+    ("values", "noise", "verdict"),
+    [
+        ((0.9, 0.8), 0.005, 1.0),
+        ((0.8, 0.9), 0.005, 0.0),
+        ((0.806, 0.8), 0.005, UNDECIDED),
+        ((0.806, 0.8), 0.0, 1.0),
+        ((0.8, 0.806), 0.005, UNDECIDED),
+    ],
+)
+def test_a_verdict_that_noise_would_turn_is_none(values, noise, verdict):
+    assert decided(lambda a, b: a > b, values, noise) == verdict
+
+
+CLAIMED = ("aloe/table1", "aloe/table2", "fort/table1", "fort/table3", "fort/table4", "pro/table1")
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+def test_what_a_paper_is_said_to_claim_its_own_numbers_bear_out(name, monkeypatch):
+    """With the printed numbers in the place of ours no claim about them may fail."""
+    for asked in ("has", "has_network"):
+        monkeypatch.setattr(Context, asked, lambda self, *names: True)
+    monkeypatch.setattr(Context, "network", lambda self, role: None)
+    experiment = reproduce.experiments()[name]
+    cells = [c for p in experiment.parts(Context(SIZES["small"])) for c in p.cells]
+    rows = [replace(c, ours=c.paper) for c in cells if c.paper is not None]
+    rows += [replace(r, row="GEN, PRO's base") for r in rows if r.row == "GEN"]
+    found = list(experiment.claims(rows))
+    assert [c.row for c in found if c.ours == 0] == []
+    assert [c for c in found if c.ours == 1]
 
 
 def test_a_mean_has_the_mean_of_the_ends():

@@ -166,6 +166,15 @@ def test_a_claim_holds_fails_or_is_not_tested(msp, holds):
     assert "0.700" in first.column
 
 
+def test_of_detectors_that_tell_nothing_apart_none_is_the_best():
+    values = {"Relative Mahalanobis": 0.7, "Mahalanobis": 0.4, "MSP": 0.1}
+    found = [made("fort/table1", m, "cifar10", "paper", v) for m, v in values.items()]
+    found += [made("fort/table1", m, "cifar10", "clean", 0.6) for m in values]
+    first, *_ = of_table1(found)
+    assert first.ours is None
+    assert "unattacked 0.600, with nothing to lose" in first.column
+
+
 @pytest.mark.parametrize(("both", "holds"), [(0.7, 1.0), (0.55, 0.0)])
 def test_the_mean_is_held_against_the_better_member(both, holds):
     values = {"ViT-L/16": 0.5, "R50+ViT-L/32": 0.6, "ensemble": both}

@@ -21,6 +21,7 @@ from rood.reproduce.liang import EXPERIMENTS, claims, last_fall
 from rood.reproduce.liang_presets import CIFAR10
 from rood.reproduce.liang_scores import CODES, EXPOSED, SCORES, names_of
 from rood.reproduce.liang_systems import Case, matched, ready
+from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
 
 FIT, TEST = "share:0-0.6@digits:inside", "share:0.6-1@digits:inside"
@@ -267,6 +268,15 @@ def test_claims_count_what_holds():
     assert (half.ours, flat.ours, direct.ours) == (1.0, 0.0, 1.0)
     assert half.column.startswith("1 of 1")
     assert [c.ours for c in claims("liang/table5", [])] == [None] * 3
+
+
+def test_a_match_that_was_cut_short_refutes_nothing():
+    missed = made("auroc", "official", 0.7, paper=0.5)
+    cut = replace(missed, note="another network; 200 steps, the paper 1000")
+    whole = replace(missed, note="another network; 1000 steps, the paper 1000")
+    first = lambda *rows: next(iter(claims("liang/table5", rows)))
+    assert (first(cut).ours, first(whole).ours, first(cut, whole).ours) == (UNDECIDED, 0.0, 0.0)
+    assert first(cut).column == "0 of 1, 0.700 to 0.700; 1 cut short"
 
 
 def test_a_code_forgets_at_least_what_it_cannot_hold(rows):

@@ -237,6 +237,8 @@ def _note(world: World, group: Group, preset: str, levels: int, detector: str) -
     if world is DIGITS:
         return "MNIST digits stand in, attacked at 0.1 for each 1/255 of the paper"
     notes = []
+    if group.role == "oecc-densenet":
+        notes.append("trained with OECC's loss, not OE's")
     if preset == "official" and levels == 1:
         notes.append("as coded the random start is cut to none")
     if preset == "official" and levels == 4:

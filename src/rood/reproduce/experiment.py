@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 from rood.reproduce.context import Context, Network, NotRun
 from rood.reproduce.papers import printed
-from rood.reproduce.rows import Row, claim, compared, ours
+from rood.reproduce.rows import Row, claim, compared, decided, ours
 from rood.reproduce.size import SIZES, Size
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "Size",
     "claim",
     "compared",
+    "decided",
     "ours",
     "printed",
 ]

@@ -4,7 +4,8 @@ OOD images take the code of an in-distribution image within an L2 ball. A perfec
 AUROC of one half, not at 0: beside each the attack that lowers the score itself.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,10 +29,13 @@ from rood.reproduce.liang_scores import (
     odin_name,
 )
 from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored
+from rood.reproduce.rows import UNDECIDED
 
 MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
 IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
 HALF = 0.05  # around 1/2: what counts as matched
+PRINTED = 0.005  # around 1/2: where the paper says so
+CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 LAST = 0.2  # the share of steps in which a flat curve falls no more
 
 
@@ -224,24 +228,32 @@ def _or_first(context: Context, *roles: str) -> str:
 def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     official = [r for r in rows if r.attack == "official"]
-    halves = [r for r in official if r.metric == "auroc" and _half(r.paper, HALF)]
+    halves = [r for r in official if r.metric == "auroc" and _half(r.paper, PRINTED)]
     yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, _is_half)
     falls = [r for r in official if r.metric == "last_fall"]
     flat = lambda r: float(r.ours or 0) < 0.01
-    yield _all(experiment, "the loss is flat: its last fifth falls by less than 1 %", falls, flat)
+    text = "ours: in its last fifth the loss falls by less than 1 % of its first value"
+    yield _all(experiment, text, falls, flat)
     own = [r for r in rows if r.attack == "standard"]
     below = lambda r: float(r.ours or 0) < 0.5 - HALF
-    yield _all(experiment, "an attack on the score itself goes below one half", own, below)
+    yield _all(experiment, "ours: an attack on the score itself goes below one half", own, below)
 
 
-def _all(experiment: str, text: str, rows: Sequence[Row], holds: object) -> Row:
+def _all(experiment: str, text: str, rows: Sequence[Row], holds: Callable[[Row], bool]) -> Row:
     known = [r for r in rows if r.ours is not None]
-    assert callable(holds)
-    good = sum(bool(holds(r)) for r in known)
+    missed = [r for r in known if not holds(r)]
     values = [r.ours for r in known if r.ours is not None]
     span = f", {min(values):.3f} to {max(values):.3f}" if values else ""
-    shown = f"{good} of {len(known)}{span}"
-    return claim(experiment, text, good == len(known) if known else None, shown)
+    shown = f"{len(known) - len(missed)} of {len(known)}{span}"
+    if not missed or not all(map(_open, missed)):
+        return claim(experiment, text, not missed if known else None, shown)
+    return claim(experiment, text, UNDECIDED, f"{shown}; {len(missed)} cut short")
+
+
+def _open(row: Row) -> bool:
+    """Whether fewer steps were made than in the paper, so that more might have done it."""
+    found = CUT.search(row.note)
+    return found is not None and int(found[1]) < int(found[2])
 
 
 def _half(value: float | None, width: float) -> bool:
@@ -252,6 +264,12 @@ def _is_half(row: Row) -> bool:
     return _half(row.ours, HALF)
 
 
+_WHY = (
+    "other networks: both of ImageNet are EfficientNet-lite0, so that their X-ray and CT rows are "
+    "the same; CIFAR's are WRN-40-2, SVHN's a WRN-16-1 of 4,000 of its test images; 200 images a "
+    "side (64 of ImageNet's), detectors fitted on 5,000, Gram on the last layer of each stage; "
+    "fewer steps, as each row says; OOD images alone are attacked"
+)
 _CE = "{}-ce of the zoo and its images"
 _TABLES = (
     ("table1", "MSP of large images", "EfficientNet-lite0 and the ImageNet sample", table1),
@@ -268,7 +286,7 @@ _TABLES = (
 )  # fmt: skip
 EXPERIMENTS = (
     *(
-        Experiment(f"liang/{p}", what, needs, parts, partial(claims, f"liang/{p}"))
+        Experiment(f"liang/{p}", what, needs, parts, partial(claims, f"liang/{p}"), why=_WHY)
         for p, what, needs, parts in _TABLES
     ),
     *GENERATIVE,

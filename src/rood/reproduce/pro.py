@@ -15,11 +15,12 @@ from rood.reproduce.pro_tables import figure4, table1, table2
 _SETS = "CIFAR, Tiny-ImageNet, MNIST, SVHN, DTD and scenes packs in ROOD_DATA"
 _NETS10 = "zoo networks cifar10-{ce,augmix,adv,aloe}"
 _WHY = (
-    "networks are WRN-40-2 of 20 epochs, not OpenOOD's ResNet-18 of 100 and RobustBench's LRR: on "
-    "them ODIN helps and PRO's base has little to gain; `robust` is a WRN-16-2 trained with "
-    "AugMix, against corruptions as LRR is (ADV's where there is none); scenes stand in for "
-    "Places365; steps are in pixels and chosen on fewer validation images, on Tiny-ImageNet's, "
-    "which ALOE's network was trained against; FPR95 counts OOD as positive, unlike ALOE's"
+    "networks are WRN-40-2 of 20 to 60 epochs, not OpenOOD's ResNet-18 of 100 and RobustBench's "
+    "LRR: on them ODIN helps and PRO's base has little to gain; `robust` is a WRN-16-2 trained "
+    "with AugMix, against corruptions as LRR is (ADV's where there is none); scenes stand in for "
+    "Places365; steps are in pixels and chosen on Tiny-ImageNet's images; ALOE's network was "
+    "trained against those and against CIFAR-100's training images, a near set; FPR95 counts OOD "
+    "as positive, unlike ALOE's"
 )
 _BALL = "the paper bounds every step by eps, its algorithm walks K eps far"
 
@@ -38,12 +39,12 @@ def claims1(rows: Sequence[Row]) -> Iterator[Row]:
             )
     for group in ("near", "mean"):
         gain = {
-            net: _difference(at("PRO-MSP", net, group), at("MSP", net, group))
+            net: _difference(at("PRO-GEN", net, group), at(PLAIN["PRO-GEN"], net, group))
             for net in ("robust", "default")
         }
         yield compared(
             "pro/table1",
-            f"PRO-MSP gains on the robust network, and more than on the default one, {group} OOD",
+            f"PRO-GEN gains on the robust network, and more than on the default one, {group} OOD",
             gain,
             lambda robust, default: robust > max(default, 0),
         )
@@ -61,6 +62,8 @@ def claims4(rows: Sequence[Row]) -> Iterator[Row]:
     nets = dict.fromkeys(r.column.partition(" / ")[0] for r in rows if r.kind == "cell")
     for net in (n for n in nets if n != "default"):
         for pro, plain in PLAIN.items():
+            if (pro, net) == ("PRO-MSP", "robust"):
+                continue  # the paper's own gains: 0.4 there, 1.1 on the default network
             yield compared(
                 "pro/figure4",
                 f"{pro} gains on the network {net}, and more than on the default one, near OOD",
@@ -95,6 +98,7 @@ def claims6(rows: Sequence[Row]) -> Iterator[Row]:
             f"the landscape of energy is rougher than that of MSP, {net} network",
             values,
             lambda energy, msp: energy > msp,
+            noise=0.0,  # neither is a share
         )
 
 

@@ -12,7 +12,7 @@ from rood.detectors.pro import PRO
 from rood.metrics import summary
 from rood.reproduce.context import Context
 from rood.reproduce.experiment import Part, Row
-from rood.reproduce.pro_bench import PLAIN, climbs
+from rood.reproduce.pro_bench import climbs
 from rood.reproduce.pro_figures import SHIFT, mean_of
 
 NETS = {"default": "net", "AugMix": "net-augmix"}  # roles: --model net=..., --model net-augmix=...
@@ -52,7 +52,7 @@ def _measured(context: Context, role: str, name: str, cells: list[Row]) -> Itera
     plain = {"MSP": MSP(network.model), "GEN": GEN(network.model, gamma=0.01, top=100)}
     detectors: dict[str, Detector] = dict(plain)
     for row, (eps, steps) in _STEPS.items():
-        detectors[row] = PRO(plain[PLAIN[row]], eps=eps, steps=steps)
+        detectors[row] = PRO(plain[row.removeprefix("PRO-")], eps=eps, steps=steps)
     s_in, s_out = (context.scores(detectors, x) for x in sides)
     for cell in cells:
         value = summary(s_in[cell.row], s_out[cell.row])["auroc"]

@@ -11,7 +11,10 @@ from rood.reproduce.pro_bench import BASES, CIFAR10, CIFAR100, PLAIN, Bench, Wor
 from rood.reproduce.rows import averaged
 
 METRICS = ("auroc", "fpr95_out")
-ROWS1 = ("MSP", "ODIN", "MDS", "GEN", "EBO", "VIM", "KNN", "ASH", "Scale", *BASES)
+ROWS1 = (
+    *("MSP", "ODIN", "MDS", "GEN", "EBO", "VIM", "KNN", "ASH", "Scale"),
+    *(*BASES, PLAIN["PRO-GEN"]),
+)
 ROWS2 = (
     *("MSP", "Entropy", "TempScaling", "GEN", "VIM", "KNN", "ODIN", "EBO", "MLS", "RMDS", "Scale"),
     *BASES,

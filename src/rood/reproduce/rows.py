@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,9 @@ from rood.metrics import Interval
 
 # cell: a number of a table; point: one of a figure; claim: a sentence tested; image: a picture
 Kind = Literal["cell", "point", "claim", "image"]
+
+UNDECIDED = 0.5  # of a claim, between 0 and 1
+NOISE = 0.005  # of an AUROC or a share: a verdict that turns on less is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +63,8 @@ class Row:
         return {k: v for k, v in asdict(self).items() if k == "ours" or not same(k, v)}
 
 
-def claim(experiment: str, text: str, holds: bool | None, ours: str, note: str = "") -> Row:
-    """A sentence of the paper: whether it holds here (1, 0, or not tested), and the numbers."""
+def claim(experiment: str, text: str, holds: float | None, ours: str, note: str = "") -> Row:
+    """A sentence: whether it holds here (1, 0, `UNDECIDED`, or not tested), and the numbers."""
     value = None if holds is None else float(holds)
     return Row(
         experiment=experiment,
@@ -82,13 +86,23 @@ def ours(rows: Iterable[Row], **facts: object) -> float | None:
 
 
 def compared(
-    experiment: str, text: str, values: dict[str, float | None], holds: Callable[..., bool]
+    experiment: str,
+    text: str,
+    values: dict[str, float | None],
+    holds: Callable[..., bool],
+    noise: float = NOISE,
 ) -> Row:
     """The claim about some of our numbers, given by name; not tested where one is missing."""
-    shown = ", ".join(f"{k} {'?' if v is None else format(v, '.3f')}" for k, v in values.items())
+    shown = ", ".join(f"{k} {'?' if v is None else format(v, '.4f')}" for k, v in values.items())
     known = [v for v in values.values() if v is not None]
     complete = len(known) == len(values)
-    return claim(experiment, text, holds(*known) if complete else None, shown)
+    return claim(experiment, text, decided(holds, known, noise) if complete else None, shown)
+
+
+def decided(holds: Callable[..., bool], values: Sequence[float], noise: float = NOISE) -> float:
+    """1 or 0 if it is the same wherever each number moves by as much as `noise`."""
+    outcomes = {bool(holds(*moved)) for moved in product(*((v - noise, v + noise) for v in values))}
+    return float(outcomes.pop()) if len(outcomes) == 1 else UNDECIDED
 
 
 def averaged(values: Sequence[Interval]) -> Interval:

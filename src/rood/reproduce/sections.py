@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rood.reproduce.rows import Row
+from rood.reproduce.rows import UNDECIDED, Row
 
 SHARES = {
     *("auroc", "auroc_change", "fpr95_in", "fpr95_out", "detection_error", "flagged", "accuracy"),
@@ -17,7 +17,11 @@ NAMES = {
     "worst_detection_error": "worst-case detection error (equation 2)",
     "flagged": "share flagged",
     "robust_accuracy": "accuracy under attack",
+    "auroc_change": "AUROC, after the attack less before",
+    "mape_median": "error of the code, as a share of it, in the median image",
+    "last_fall": "fall of the median loss in its last fifth, as a share of its first value",
 }
+OUTCOMES = {None: "not tested", 1.0: "holds", 0.0: "does not hold", UNDECIDED: "undecided"}
 ORDER = ("clean", "paper", "official", "standard")
 
 
@@ -51,7 +55,7 @@ class Claim:
     """A sentence, what became of it, and the numbers."""
 
     text: str
-    outcome: str  # holds, does not hold, not tested
+    outcome: str  # a word of OUTCOMES
     numbers: str
 
 
@@ -108,8 +112,7 @@ def _section(name: str, about: About, rows: list[Row]) -> Section:
     printed = any(r.paper is not None for r in rows)
     for row in rows:
         if row.kind == "claim":
-            outcome = {None: "not tested", 1.0: "holds", 0.0: "does not hold"}[row.ours]
-            section.claims.append(Claim(row.row, outcome, row.column))
+            section.claims.append(Claim(row.row, OUTCOMES[row.ours], row.column))
         elif row.kind == "image":
             section.images.append((f"{row.row}, {row.column}", row.file))
         elif row.kind == "cell":
@@ -190,7 +193,7 @@ def shrinking(rows: Iterable[Row]) -> list[Shrunk]:
         if r.kind == "cell" and r.metric == "auroc" and r.ours is not None:
             values = found.setdefault((r.experiment.partition("/")[0], r.row, r.column), {})
             values.setdefault(r.attack, _number(r.ours, r.metric))
-            if r.attack == "paper" and r.paper is not None:
+            if r.attack in ("paper", "official") and r.paper is not None:
                 values.setdefault("printed", _number(r.paper, r.metric))
     columns = ("printed", *ORDER)
     return [
