@@ -1,7 +1,7 @@
 """How strong `WorstOf` is, beside the papers' attacks and beside PGD-1000 with five restarts.
 
-    python -m benchmarks.attack_strength matrix --networks DIR --data DIR --out DIR
-    python -m benchmarks.attack_strength cost   --networks DIR --data DIR --out DIR
+    python -m benchmarks.attack_strength matrix plain --networks DIR --data DIR --out DIR
+    python -m benchmarks.attack_strength cost plain --networks DIR --data DIR --out DIR
 
 DIR of --networks holds plain, adv and aloe.safetensors of `benchmarks.attack_networks`; --data the
 packs cifar10_test, cifar100_test and svhn_test5k. One JSON line a number; `make docs` makes

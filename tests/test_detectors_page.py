@@ -34,7 +34,9 @@ def test_means_are_over_the_networks_that_have_every_set(results):
     results("b", 1, [("cifar100", 0.78), ("tin", 0.84)])
     page = pages.page()
     assert "of seeds 0, 1" in page
-    assert "| `dice` | 79.50 ± 1.50 | 77.00 | 82.00 | 78.34 ± 0.79 | +1.16 | yes | 90.00 |" in page
+    assert (
+        "| `dice` | 79.50 ± 1.50 | 2 | 77.00 | 82.00 | 78.34 ± 0.79 | +1.16 | yes | 90.00 |" in page
+    )
 
 
 def test_a_gap_beyond_the_bar_is_shown_with_what_is_known_of_it(results):

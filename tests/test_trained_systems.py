@@ -14,6 +14,7 @@ from docs import trained_systems as pages
 from rood import data, zoo
 from rood.data.base import ImageSet, refuse_overlap, split
 from rood.detectors import MSP
+from rood.metrics import auroc
 from rood.models import zoo as shipped
 from rood.threat import L2
 from rood.training.recipes import SHARES
@@ -34,8 +35,17 @@ def digits(n):
 
 
 def judged(**more):
-    given = {"matched": 0.9, "direct": 0.9, "unlimited": 0.0, "mape": 0.0, "flat": True}
+    given = {
+        "clean": 1.0, "matched": 0.9, "direct": 0.9, "unlimited": 0.0, "mape": 0.0,
+        "flat": True, "n": 200,
+    }  # fmt: skip
     return pages.verdict(**given | more)
+
+
+def test_what_was_at_chance_before_the_attack_is_blind_not_broken():
+    assert judged(clean=0.55, direct=0.0)[0] == "blind"
+    assert judged(clean=0.1, certified=0.9)[0] == "blind"
+    assert judged(clean=0.56, direct=0.0)[0] == "broken"
 
 
 def test_chance_or_less_is_broken_whatever_the_loss_and_the_limit():
@@ -46,9 +56,16 @@ def test_chance_or_less_is_broken_whatever_the_loss_and_the_limit():
 
 
 def test_what_only_the_ball_protects_is_far_and_what_nothing_moves_is_masked():
-    assert judged(unlimited=0.2)[0] == "far"
-    assert judged(unlimited=0.21)[0] == "masked?"
+    assert judged(unlimited=0.002)[0] == "far"
+    assert judged(unlimited=0.2)[0] == "masked?"
     assert judged(unlimited=None)[0] == "open"
+
+
+def test_copies_of_an_inside_image_are_no_gain():
+    inside = torch.arange(200.0)
+    copies = auroc(inside=inside, outside=inside.min().expand(200))
+    assert judged(unlimited=copies)[0] == "masked?"
+    assert judged(unlimited=copies, n=20)[0] == "far"
 
 
 def test_a_certificate_above_chance_needs_no_attack_without_a_limit():
@@ -249,10 +266,22 @@ def test_the_page_has_a_line_for_each_score_and_shows_what_is_there(tmp_path, mo
     assert (
         f"| `a` {start} 1.000 | 0.559 | 1.000 | 0.000 | 29600% | yes | **far**, not found" in page
     )
-    assert f"| `b` {start} 0.500 |  | 0.000 | 0.000 | 29600% | yes | **broken**" in page
+    assert f"| `b` {start} 0.500 |  | 0.000 | 0.000 | 29600% | yes | **broken**, not found" in page
     assert "samples-jem.png" in page
     assert "samples-glow.png" not in page
     assert "certificate\n" not in page.split("## Other images")[1]
+
+
+def test_what_is_proven_is_shown_with_its_bound():
+    row = {
+        "system": "ccu", "network": "mnist-ccu", "start": "noise", "eps": 5.0, "n": 200,
+        "matched": "logits", "clean": {"ccu": 1.0, "msp": 0.5}, "auroc": {"ccu": 1.0, "msp": 0.5},
+        "direct": {"ccu": 1.0, "msp": 0.0}, "direct_unbounded": {"ccu": 0.0, "msp": 0.0},
+        "certified": {"ccu": 0.953}, "paper": {}, "mape_median": 0.0, "loss_mean": [9.0, 1.0, 1.0],
+    }  # fmt: skip
+    proven, blind = pages._attacked(row)
+    assert "| **proven** 0.953, in vain |" in proven
+    assert "| **blind**, matched |" in blind
 
 
 def test_the_page_shows_round_trips_in_both_precisions():

@@ -260,6 +260,23 @@ def test_the_page_says_what_was_measured_beside_what_the_paper_has(page):
     assert "All weights together: 7.4 MB." in text
 
 
+def test_the_page_says_which_networks_were_attacked_on_other_numbers_of_images(page):
+    rows = [
+        r | {"n_in": 1234} if (r["network"], r["attack"]) == ("cifar10-aloe", "pgd40x3") else r
+        for r in rows_of(AUROC)
+    ]
+    counts = "9 clean and `Alg. 1`, 9 `PGD-40 x3` (`cifar10-aloe` 1,234), 9 `standard`."
+    assert f"Images a side and set: {counts}" in page(rows)
+
+
+def test_outliers_that_were_mined_are_said(page):
+    objective = zoo_rows.zoo.card("cifar10-aloe-8")["training"]["objective"]
+    objective |= {"eps": 8 / 255, "keep": 0.5, "weight": 1.0}
+    line = "| `cifar10-aloe-8` | WRN-40-2 | ALOE at 8/255, hardest 50% of outliers, weight 1 |"
+    assert line in page(rows_of(AUROC))
+    assert "| `cifar10-aloe` | WRN-40-2 | ALOE | 94.00 |" in page(rows_of(AUROC))
+
+
 def test_the_page_shows_other_scores_where_they_were_measured(page):
     rows = rows_of(AUROC)
     assert "Other scores" not in page(rows)
