@@ -261,16 +261,9 @@ def _bootstrap(c: Curve, resamples: int, seed: int) -> dict[str, Interval]:
     for name, value, values in zip(list(METRICS)[1:], _rest(c).tolist(), drawn, strict=True):
         low, high = np.quantile(values, [0.025, 0.975]).tolist()
         # resamples of scores that do not overlap are all alike, which is no proof of certainty
-        wide = _around(value, low, high) if low < high else _sure(name, value, min(c.n_in, c.n_out))
+        wide = _around(value, low, high) if low < high else wilson(value, min(c.n_in, c.n_out))
         found[name] = wide._replace(high=min(wide.high, 0.5)) if name == "detection_error" else wide
     return found
-
-
-def _sure(name: str, value: float, n: int) -> Interval:
-    """Of a metric that every resample agrees on; a detection error is half a sum of two shares."""
-    if name != "detection_error":
-        return wilson(value, n)
-    return _half_sum(wilson(min(1.0, 2 * value), n), wilson(0.0, n))
 
 
 def _rest(c: Curve) -> Floats:
