@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.fitting import CLASSES, SIZES, D, kept, network
+from benchmarks.fitting import CLASSES, SIZES, D, _megabytes, kept, network
 from benchmarks.measure import ROOT, Claim, Point, report
 from rood.attacks import PGD
 from rood.data.base import ImageSet
@@ -63,8 +63,7 @@ class Fullest:
 
 def anonymous() -> float:
     """Megabytes of this process that no file backs."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
+    return _megabytes("RssAnon")
 
 
 def audited(n: int, steps: int = 2) -> Point:

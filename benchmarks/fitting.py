@@ -74,10 +74,10 @@ def fit(library: str, name: str, n: int) -> Point:
     return row | {"seconds": round(took, 3), "megabytes": round(memory, 1)}
 
 
-def _megabytes() -> float:
+def _megabytes(what: str = "VmHWM") -> float:
     """Not getrusage, which counts what the parent had in memory when it started this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 2**10
 
 
 def apart(library: str, name: str, n: int) -> Point | None:
