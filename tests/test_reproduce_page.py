@@ -6,8 +6,8 @@ import sys
 
 from docs import reproduction
 from rood.metrics import Interval
-from rood.reproduce.page import render
-from rood.reproduce.rows import Row, claim
+from rood.reproduce.page import render, write_page
+from rood.reproduce.rows import UNDECIDED, Row, claim
 from rood.reproduce.sections import About, Shrunk, sections, shrinking
 
 EVIL = "<script>alert(1)</script>"
@@ -78,3 +78,10 @@ def test_a_row_stands_once_with_all_attacks_beside_each_other():
     )
     assert found == [Shrunk("toy", "ALOE", "cifar10", "91.00", "98.00", "90.00", "", "70.00")]
     assert shrinking([cell("table1").found(0.98)]) == []
+
+
+def test_the_head_of_the_page_counts_every_outcome(tmp_path):
+    unsure = claim("toy/table1", "a third", UNDECIDED, "a 1, b 1")
+    text = write_page([*rows(), unsure], {}, tmp_path / "page.html").read_text()
+    head = " ".join(text.split())
+    assert "claims: 1 hold, 0 do not, 1 are undecided, 1 not tested" in head

@@ -67,6 +67,7 @@ def _tally(found: list[Section]) -> dict[str, int]:
         "not_run": sum(line.ours == "not run" for line in lines),
         "holds": outcomes.count("holds"),
         "fails": outcomes.count("does not hold"),
+        "undecided": outcomes.count("undecided"),
         "untested": outcomes.count("not tested"),
     }
 
