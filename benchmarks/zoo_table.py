@@ -33,7 +33,7 @@ from rood.attacks import PGD
 from rood.attacks.base import Goal
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, Shape, spaced
-from rood.detectors import GEN, MSP, ODIN, Energy, Entropy
+from rood.detectors import GEN, MSP, ODIN, Energy, Entropy, Mirrored
 from rood.detectors.base import Detector
 from rood.errors import InputError, RoodError
 from rood.evaluation.manifest import full_precision
@@ -55,7 +55,7 @@ METRICS = ("auroc", "fpr95_in", "detection_error")
 RESAMPLES = 200  # of a bootstrap, two thousand times: a thousand each would outlast the attacks
 FAR = ("svhn", "dtd", "scenes", "near", "patches", "noise")  # no network saw any of them
 STANDARD = ("cifar10-aloe-8", "cifar10-aloe", "cifar10-adv-8", "cifar10-adv")
-OWN = ("gen", "energy", "entropy")  # each attacked by itself, on the networks of STANDARD
+OWN = ("mirrored_msp", "mirrored_energy", "gen", "energy", "entropy")  # each attacked by itself
 ALIKE = "cifar10-ensemble-[1-4]"  # as member 0, but for the seed
 ETA = {"gtsrb": 0.0004, "cifar10": 0.0014, "cifar100": 0.0028}  # of ODIN, as ALOE chose it
 SETS = {
@@ -121,6 +121,8 @@ class Network:
             "gen": GEN(self.model),
             "energy": Energy(self.model),
             "entropy": Entropy(self.model),
+            "mirrored_msp": Mirrored.msp(self.model),
+            "mirrored_energy": Mirrored.energy(self.model),
         }
 
 

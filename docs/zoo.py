@@ -46,7 +46,8 @@ see ODIN: `Alg. 1` was made against the softmax, `PGD-40 x3` against MSP. `rood 
 
 OTHERS = """## Other scores of the same networks
 
-Each attacked through itself. AUROC, the mean of svhn, dtd and scenes."""
+Each attacked through itself. AUROC, the mean of svhn, dtd and scenes. `mirrored_` is the mean of the score of an image and of
+its mirror image."""
 
 BY_SET = """## Each set by itself
 
@@ -76,7 +77,8 @@ running mean of its weights (0.998) and 512 outliers a step, the other CIFAR-10 
 its outliers were sifted by a later rule (13 near repeats of test images left out, not the 450 of OE and AOE).
 `cifar100-ce` had 30 epochs, the others of CIFAR-100 here 24."""
 
-SCORES = ("msp", "gen", "energy", "entropy")
+SCORES = ("msp", "mirrored_msp", "energy", "mirrored_energy", "gen", "entropy")
+OWN = ("msp", "mirrored_msp")  # ALOE's own score: a bar that one of these reaches is reached
 
 METHODS = {  # row of the paper -> our objective and detector
     "MSP": ("ce", "msp"),
@@ -147,8 +149,9 @@ def _counts(m: Measured) -> str:
 
 def _verdict(m: Measured) -> str:
     lines = [
-        "**In short.** AUROC against the bars, the lowest of the attacks named, of MSP and of the best other score (each "
-        "attacked through itself):",
+        "**In short.** AUROC against the bars, the lowest of the attacks named, each score attacked through itself: MSP, which "
+        "is ALOE's; its mean with that of the mirror image, chosen before it was measured on these sets (the gain was seen on "
+        "200 images of CIFAR-100, which is none of them); and the best of all scores, which is for the reader and decides nothing:",
         "",
     ]
     for bar in BARS:
@@ -158,14 +161,16 @@ def _verdict(m: Measured) -> str:
             lines.append(f"- {bar.text}: not measured")
             continue
         lowest = {d: min(v.values()).value for d, v in found.items()}
+        good = [
+            d for d in OWN if lowest.get(d, 0.0) >= bar.least and accuracy.value >= bar.accuracy
+        ]
         best = max(lowest, key=lambda d: lowest[d])
-        held = lowest[best] >= bar.least and accuracy.value >= bar.accuracy
         values = "; ".join(
             f"{d} " + ", ".join(f"{NAMES[a]} {_with_interval(v)}" for a, v in found[d].items())
-            for d in dict.fromkeys([d for d in ("msp",) if d in found] + [best])
+            for d in dict.fromkeys([d for d in OWN if d in found] + [best])
         )
         lines.append(
-            f"- {bar.text}: **{f'reached with {best}' if held else 'not reached'}**: {values} at "
+            f"- {bar.text}: **{f'reached with {good[0]}' if good else 'not reached'}**: {values} at "
             f"{m.eps(bar.network)[-1]}, accuracy {percent(accuracy)} (`{bar.network}`)"
         )
     return "\n".join(lines)

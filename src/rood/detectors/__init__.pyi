@@ -24,6 +24,7 @@ from rood.detectors.layered_mahalanobis import LayeredMahalanobis as LayeredMaha
 from rood.detectors.low_resolution import LowResolution as LowResolution
 from rood.detectors.mahalanobis import Mahalanobis as Mahalanobis
 from rood.detectors.max_logit import MaxLogit as MaxLogit
+from rood.detectors.mirrored import Mirrored as Mirrored
 from rood.detectors.msp import MSP as MSP
 from rood.detectors.odin import ODIN as ODIN
 from rood.detectors.pro import PRO as PRO
