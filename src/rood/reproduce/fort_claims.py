@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from rood.reproduce.experiment import Row, claim, decided
-from rood.reproduce.fort_systems import AT_NEARER, DISTANCES, METHODS, NETWORKS
+from rood.reproduce.fort_systems import AT_NEARER, DISTANCES, METHODS, NETWORKS, PAIR, TURNED
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
 FAR = 0.1  # of an AUROC: what counts as far above
@@ -23,26 +24,29 @@ ATTACKS = (  # which, what follows the column's name, and how a sentence calls i
 def of_table1(rows: Sequence[Row]) -> Iterator[Row]:
     """The order of the scores under attack."""
     found = _values(rows)
-    column = next((r.column for r in rows if r.kind == "cell"), "cifar10")
-    for attack, at, by in ATTACKS:
-        values = [(m, found.get((m, column + at, attack))) for m in SCORES]
-        text = f"under {by}, relative Mahalanobis is above Mahalanobis, and that above MSP"
-        before = [found.get((m, column, "clean")) for m in SCORES]
-        yield _ordered("fort/table1", text, *values, before=before)
+    first = next((r.column for r in rows if r.kind == "cell"), "cifar10")
+    for column, where in ((first, ""), *_if_turned(rows, TURNED.column)):
+        for attack, at, by in ATTACKS:
+            values = [(m, found.get((m, column + at, attack))) for m in SCORES]
+            text = f"under {by}, relative Mahalanobis is above Mahalanobis, and that above MSP"
+            before = [found.get((m, column, "clean")) for m in SCORES]
+            yield _ordered("fort/table1", where + text, *values, before=before)
 
 
 def of_table3(rows: Sequence[Row]) -> Iterator[Row]:
     """The mean of two networks beside each of them."""
     found = _values(rows)
-    for method in DISTANCES:
-        for attack, at, by in ATTACKS:
-            of = {n: found.get((f"{method}, {n}", f"cifar10{at}", attack)) for n in NETWORKS}
-            both = of.pop("ensemble")
-            best = max(of, key=lambda n: -1.0 if of[n] is None else float(of[n] or 0))
-            text = f"{method}: under {by}, the mean of two networks is above each of them"
-            before = [found.get((f"{method}, {n}", "cifar10", "clean")) for n in of]
-            values = ("mean", None if None in of.values() else both), (best, of[best])
-            yield _ordered("fort/table3", text, *values, before=before)
+    for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
+        names = PAIR if where else NETWORKS
+        for method in DISTANCES:
+            for attack, at, by in ATTACKS:
+                of = {n: found.get((f"{method}, {n}", column + at, attack)) for n in names}
+                both = of.pop("ensemble")
+                best = max(of, key=lambda n: -1.0 if of[n] is None else float(of[n] or 0))
+                text = f"{method}: under {by}, the mean of two networks is above each of them"
+                before = [found.get((f"{method}, {n}", column, "clean")) for n in of]
+                values = ("mean", None if None in of.values() else both), (best, of[best])
+                yield _ordered("fort/table3", where + text, *values, before=before)
 
 
 def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
@@ -61,25 +65,39 @@ def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
 def of_table5(rows: Sequence[Row]) -> Iterator[Row]:
     """Far OOD beside near OOD."""
     found = _values(rows)
-    for attack, at, by in ATTACKS:
-        lead = {
-            where: _difference(*(found.get((m, where + at, attack)) for m in DISTANCES[::-1]))
-            for where in ("cifar10", "svhn")
+    far = replace(TURNED, outside="svhn").column
+    for near, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
+        for attack, at, by in ATTACKS:
+            columns = (near, far if where else "svhn")
+            for row in _far_beside_near(found, columns, attack, at, f"under {by}"):
+                yield replace(row, row=where + row.row)
+
+
+def _far_beside_near(
+    found: Values, columns: tuple[str, str], attack: str, at: str, under: str
+) -> Iterator[Row]:
+    near, far = columns
+    before = [found.get((m, c, "clean")) for m in DISTANCES for c in columns]
+    lead = {
+        c: _difference(*(found.get((m, c + at, attack)) for m in DISTANCES[::-1])) for c in columns
+    }
+    # below 0 on the near set there is no lead that could shrink
+    by = math.inf if (known := lead[near]) is not None and known <= 0 else 0.0
+    text = f"{under}, the lead of relative Mahalanobis shrinks on SVHN"
+    yield _ordered("fort/table5", text, *lead.items(), by=by, before=before)
+    for m in DISTANCES:
+        fall = {
+            c: _difference(found.get((m, c, "clean")), found.get((m, c + at, attack)))
+            for c in (far, near)
         }
-        text = f"under {by}, the lead of relative Mahalanobis shrinks on SVHN"
-        # below 0 on CIFAR-10 there is no lead that could shrink
-        known = lead["cifar10"]
-        by_any = math.inf if known is not None and known <= 0 else 0.0
-        yield _ordered("fort/table5", text, *lead.items(), by=by_any)
-        for m in DISTANCES:
-            fall = {
-                where: _difference(
-                    found.get((m, where, "clean")), found.get((m, where + at, attack))
-                )
-                for where in ("svhn", "cifar10")
-            }
-            text = f"{m}: under {by}, far OOD falls by more than near OOD"
-            yield _ordered("fort/table5", text, *fall.items())
+        text = f"{m}: {under}, far OOD falls by more than near OOD"
+        yield _ordered("fort/table5", text, *fall.items(), before=before)
+
+
+def _if_turned(rows: Sequence[Row], column: str) -> Iterator[tuple[str, str]]:
+    """The column of the world that is turned round, where it has rows."""
+    if any(r.column == column for r in rows):
+        yield column, "CIFAR-10 inside: "
 
 
 def _values(rows: Sequence[Row]) -> Values:

@@ -55,7 +55,22 @@ class World:
     networks: tuple[str, ...] = ("cifar100/vit",)  # of several the mean score
     small: bool = False  # the attacker has the pixels of the image before it is enlarged
 
+    @property
+    def column(self) -> str:
+        """What is outside, and inside where that is not the paper's CIFAR-100."""
+        inside, outside = (name.partition("/")[0] for name in (self.inside, self.outside))
+        if inside == "digits":
+            return inside
+        return outside if inside == "cifar100" else f"{outside}, inside {inside}"
 
+
+# the other way round, where a network that can be trained here does tell the two apart
+TURNED = World("cifar10/fit", "cifar10/test", "cifar100/test", ("cifar10/ce",))
+PAIR = {
+    "first network": ("cifar10/ce",),
+    "second network": ("cifar10/augmix",),
+    "ensemble": ("cifar10/ce", "cifar10/augmix"),
+}
 DIGITS = World("digits/fit", "digits/test", "digits/near", ("digits/ce",))
 
 
