@@ -51,9 +51,9 @@ class Toy:
     def claims(self, rows):
         yield claim("toy/table1", "b is there", ours(rows, row="b") is not None, "")
 
-    def run(self, out, **options):
+    def run(self, out, only="", **options):
         whole = Experiment("toy/table1", "a toy", "nothing", self.parts, self.claims)
-        return list(run([whole], Context(SIZES["tiny"], out=out, **options)))
+        return list(run([whole], Context(SIZES["tiny"], out=out, **options), only))
 
 
 def numbers(path):
@@ -82,6 +82,16 @@ def test_what_is_done_is_not_done_again(tmp_path):
     again.run(tmp_path)
     assert again.made == []
     assert numbers(tmp_path) == first
+
+
+def test_one_part_can_be_run_and_the_others_later(tmp_path):
+    first, rest = Toy(), Toy()
+    first.run(tmp_path, only="b")
+    assert first.made == ["b"]
+    rest.run(tmp_path)
+    assert rest.made == ["a"]
+    with pytest.raises(InputError, match=r"a part of toy/table1, got 'c': the first is 'a'"):
+        Toy().run(tmp_path, only="c")
 
 
 @pytest.mark.parametrize("cut", [1, 60, 300])

@@ -32,6 +32,9 @@ def reproduce(
         list[str] | None,
         typer.Option(help="NAME=SOURCE: other images for a set, such as places365=folder:DIR."),
     ] = None,
+    only: Annotated[
+        str, typer.Option(help="Only parts whose names contain this, such as 'cifar10, 2/255'.")
+    ] = "",
     zoo: Annotated[
         Path | None,
         typer.Option(envvar="ROOD_ZOO", help="A folder of networks before the shipped ones."),
@@ -68,7 +71,7 @@ def reproduce(
         tf32=tf32,
     )
     try:
-        for row in run(chosen, context):
+        for row in run(chosen, context, only):
             typer.echo(_line(row))
     except PartsFailed:
         _show_page(chosen, out)

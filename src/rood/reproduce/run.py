@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rood.errors import ResultsError
+from rood.errors import InputError, ResultsError
 from rood.evaluation.folder import Folder, said_plainly
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.files import write_whole
@@ -21,8 +21,11 @@ class PartsFailed(ResultsError):
     """Some parts are missing, and all others are there."""
 
 
-def run(experiments: Iterable[Experiment], context: Context) -> Iterator[Row]:
-    """Every row that was not there yet, as it is made; those of earlier runs stay."""
+def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> Iterator[Row]:
+    """Every row that was not there yet, as it is made; those of earlier runs stay.
+
+    only: those parts whose names contain this; how long each took is in parts.jsonl.
+    """
     settings = {
         "size": context.size.name,
         "models": dict(context.models),
@@ -34,9 +37,10 @@ def run(experiments: Iterable[Experiment], context: Context) -> Iterator[Row]:
         facts = {"versions": versions(), "hardware": hardware(context.device)}
         folder.write_json("manifest.json", {"settings": settings} | facts)
         chosen = list(experiments)
+        _check_there(only, chosen, context)
         log = _Log(context.out, {e.name for e in chosen})
         for experiment in chosen:
-            yield from _run_one(experiment, context, log)
+            yield from _run_one(experiment, context, log, only)
         if log.broken:
             name, error = log.broken[0]
             raise PartsFailed(
@@ -45,9 +49,18 @@ def run(experiments: Iterable[Experiment], context: Context) -> Iterator[Row]:
             ) from error
 
 
-def _run_one(experiment: Experiment, context: Context, log: "_Log") -> Iterator[Row]:
+def _check_there(only: str, chosen: list[Experiment], context: Context) -> None:
+    names = [p.name for e in chosen for p in e.parts(context)] if only else [only]
+    if not any(only in name for name in names):
+        raise InputError(
+            f"expected --only to name a part of {', '.join(e.name for e in chosen)}, got {only!r}: "
+            f"the first is {names[0]!r}"
+        )
+
+
+def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -> Iterator[Row]:
     for part in experiment.parts(context):
-        if log.done(experiment.name, part.name):
+        if only not in part.name or log.done(experiment.name, part.name):
             continue
         start = time.perf_counter()
         try:
