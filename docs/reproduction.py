@@ -24,8 +24,8 @@ cent. *paper*, as an attack, is the paper's own as it is written, *official* the
 suite (`WorstOf`) against the very score that judges. Intervals are of 95 %; of a mean over OOD sets the ends are the means
 of the sets' own, and images outside are their sum. A cell without an honest stand-in says so and has no number. A claim
 is undecided where less than 0.005 would turn it, or where steps were saved that might. One page with all figures:
-`python -m docs.reproduction --page reproduction.html`. Networks were attacked and judged with TF32 convolutions but for LIANG's
-experiments, which are in float32."""
+`python -m docs.reproduction --page reproduction.html`. In ALOE's experiments networks were attacked and judged
+with TF32 convolutions, in all others in float32."""
 
 
 def rows() -> list[Row]:

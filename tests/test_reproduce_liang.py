@@ -4,17 +4,20 @@ import os
 import shutil
 from dataclasses import replace
 from importlib.resources import files
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from rood.detectors.base import Detector
 from rood.metrics import auroc
-from rood.models import checkpoint
+from rood.models import backbones, checkpoint
 from rood.models import zoo as zoo_of_rood
 from rood.models.generative.autoencoder import AutoEncoderNetwork
 from rood.models.generative.glow import GlowNetwork
+from rood.models.wrap import wrap
 from rood.reproduce import liang_systems
 from rood.reproduce.experiment import SIZES, Context, Network, Row
 from rood.reproduce.liang import EXPERIMENTS, claims, last_fall
@@ -255,6 +258,22 @@ def made(metric, attack, value, paper=None):
         ours=value,
         paper=paper,
     )
+
+
+class Level(Detector):
+    """Has no slope where the first pixel is dark."""
+
+    def score_images(self, x):
+        return (x[:, 0, 0, 0] - 0.5).relu() + 0 * x.flatten(1).sum(dim=1)
+
+
+def test_starts_without_a_slope_are_counted(context, monkeypatch):
+    starts = torch.zeros(4, 1, 8, 8)
+    starts[0, 0, 0, 0] = 0.9
+    model = wrap(backbones.create("small_cnn", classes=2, channels=1, width=4))
+    of = SimpleNamespace(detector=Level(model), starts=starts)
+    monkeypatch.setattr(liang_systems, "ready", lambda *_: of)
+    assert liang_systems.stuck(context, None) == 0.75
 
 
 def test_claims_count_what_holds():

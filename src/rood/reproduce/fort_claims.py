@@ -59,7 +59,8 @@ def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
                 for s in ("32x32", "network's size")
             ]
             text = f"{method}: under {by}, an attacker of 32x32 pixels does far less"
-            yield _ordered("fort/table4", text, *values, by=FAR)
+            before = [found.get((f"{method}, {s}", "cifar10", "clean")) for s, _ in values]
+            yield _ordered("fort/table4", text, *values, by=FAR, before=before)
 
 
 def of_table5(rows: Sequence[Row]) -> Iterator[Row]:

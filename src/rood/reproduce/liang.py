@@ -28,7 +28,7 @@ from rood.reproduce.liang_scores import (
     TEMPERATURES,
     odin_name,
 )
-from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored
+from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored, stuck
 from rood.reproduce.rows import UNDECIDED
 
 MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
@@ -91,7 +91,9 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     if "standard" in cells:
         lowered = direct(context, line.case)
         own = summary(s.clean_in, lowered, resamples=1)["auroc"]
-        yield cells["standard"].found(own, n, len(lowered), network=network)
+        flat = stuck(context, line.case)
+        note = cells["standard"].note + (f"; no slope at {flat:.0%} of the starts" if flat else "")
+        yield cells["standard"].found(own, n, len(lowered), network=network, note=note)
 
 
 def last_fall(found: Matched) -> float:
@@ -267,7 +269,8 @@ def _is_half(row: Row) -> bool:
 _WHY = (
     "other networks: both of ImageNet are EfficientNet-lite0, so that their X-ray and CT rows are "
     "the same; CIFAR's are WRN-40-2, SVHN's a WRN-16-1 of 4,000 of its test images; 200 images a "
-    "side (64 of ImageNet's), detectors fitted on 5,000, Gram on the last layer of each stage; "
+    "side (64 of ImageNet's), detectors fitted on 5,000, Gram on the last layer of each stage, the "
+    "calibrated classifiers VGG13s of a quarter of the width; "
     "fewer steps, as each row says; OOD images alone are attacked"
 )
 _CE = "{}-ce of the zoo and its images"

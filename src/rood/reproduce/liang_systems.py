@@ -29,6 +29,7 @@ from rood.shapes import Images, Scores
 from rood.threat import L2
 
 LARGE = 100  # pixels: beyond that fewer images and steps
+AT_ONCE = 50  # images whose slopes are looked at
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,17 @@ def direct(context: Context, case: Case) -> Scores:
         return scored(s.detector, found)
 
     return context.remember(("liang", "standard", case), make)
+
+
+def stuck(context: Context, case: Case) -> float:
+    """The share of starts at which the score has no slope, where no attack by gradients begins."""
+    s = ready(context, case)
+    steepest = []
+    for part in s.starts[: context.size.standard].split(AT_ONCE):
+        x = part.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(s.detector.score(x).sum(), x)
+        steepest.append(slope.flatten(1).abs().amax(dim=1))
+    return (torch.cat(steepest) == 0).double().mean().item()
 
 
 def many(context: Context, shape: Shape) -> int:
