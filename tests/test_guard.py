@@ -31,6 +31,7 @@ from rood.detectors import (
     LayeredMahalanobis,
     LowResolution,
     Mahalanobis,
+    Mirrored,
     OutputDetector,
     registry,
 )
@@ -154,8 +155,9 @@ def test_a_decision_is_label_score_and_accept(model):
     assert not score.requires_grad
 
 
-def test_behind_a_resize_the_label_is_that_of_the_resized_image(model):
-    detector = LowResolution(MSP(model), size=(24, 24))
+@pytest.mark.parametrize("around", [lambda d: d, Mirrored, lambda d: Ensemble([d])])
+def test_behind_a_resize_the_label_is_that_of_the_resized_image(model, around):
+    detector = around(LowResolution(MSP(model), size=(24, 24)))
     x = mixed()
     label, score, _ = guarded(detector)(x)
     logits = model(interpolate(x, (24, 24), mode="bilinear")).logits

@@ -13,6 +13,7 @@ from rood.detectors import (
     ASH,
     DICE,
     MSP,
+    PRO,
     SHE,
     Energy,
     Ensemble,
@@ -311,6 +312,7 @@ def test_mirrored_is_the_mean_of_the_scores_of_both_images(base, double, x):
     close(d.score(x), torch.cat(by_hand).numpy(), rtol=1e-9)
     close(d.score(turned), d.score(x).numpy(), rtol=1e-9)
     assert (d.score(x) - alone.score(x)).abs().max() > 1e-6  # these images are not symmetric
+    assert Mirrored(PRO(alone)).cost() == tuple(2 * passes for passes in PRO(alone).cost())
 
 
 def test_mirrored_climbs_its_surrogates_in_both_images(double, x):

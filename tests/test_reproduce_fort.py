@@ -13,7 +13,7 @@ from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.reproduce.experiment import SIZES, Context, Row
 from rood.reproduce.fort import EXPERIMENTS
-from rood.reproduce.fort_claims import of_table1, of_table3, of_table5
+from rood.reproduce.fort_claims import of_table1, of_table3, of_table4, of_table5
 from rood.reproduce.fort_systems import TURNED
 from rood.reproduce.run import run
 
@@ -189,9 +189,25 @@ def test_the_world_turned_round_has_claims_of_its_own_where_it_was_run():
     strong = [made("fort/table1", m, TURNED.column, "clean", 0.9) for m in values]
     strong += [made("fort/table1", m, TURNED.column, "paper", v) for m, v in values.items()]
     assert [c.ours for c in of_table1(weak)] == [None, None, None]
+    assert [c.ours for c in of_table1(strong)][:4] == [None, None, None, 1.0]
     paper, *_, turned = list(of_table1([*weak, *strong]))[:4]
     assert (paper.ours, turned.ours) == (None, 1.0)
     assert turned.row.startswith("CIFAR-10 inside: ")
+
+
+def test_of_detectors_that_tell_nothing_apart_neither_pixels_nor_distance_decide():
+    few = [
+        made("fort/table4", f"Mahalanobis, {side}", "cifar10", attack, v)
+        for side, attacked in (("32x32", 0.4), ("network's size", 0.1))
+        for attack, v in (("clean", 0.6), ("paper", attacked))
+    ]
+    far = [
+        made("fort/table5", m, column, attack, v)
+        for m in ("Mahalanobis", "Relative Mahalanobis")
+        for column, attacked in (("cifar10", 0.5), ("svhn", 0.2))
+        for attack, v in (("clean", 0.6), ("paper", attacked))
+    ]
+    assert all(c.ours is None for c in [*of_table4(few), *of_table5(far)])
 
 
 def test_turned_round_the_mean_is_held_against_its_own_members():

@@ -289,6 +289,14 @@ def test_claims_count_what_holds():
     assert [c.ours for c in claims("liang/table5", [])] == [None] * 3
 
 
+def test_attacks_that_could_not_begin_tell_nothing():
+    note = "another network; no slope at 100% of the starts"
+    found = [made("last_fall", "official", 0.0), made("auroc", "standard", 0.9)]
+    assert [c.ours for c in claims("liang/table6", found)] == [None, None, 0.0]
+    stuck = [found[0], replace(found[1], note=note)]
+    assert [c.ours for c in claims("liang/table6", stuck)] == [None] * 3
+
+
 def test_a_match_that_was_cut_short_refutes_nothing():
     missed = made("auroc", "official", 0.7, paper=0.5)
     cut = replace(missed, note="another network; 200 steps, the paper 1000")

@@ -33,7 +33,7 @@ def reproduce(
         typer.Option(help="NAME=SOURCE: other images for a set, such as places365=folder:DIR."),
     ] = None,
     only: Annotated[
-        str, typer.Option(help="Only parts whose names contain this, such as 'cifar10, 2/255'.")
+        str, typer.Option(help="Only parts whose names contain this, anywhere, such as '2/255'.")
     ] = "",
     zoo: Annotated[
         Path | None,

@@ -13,4 +13,4 @@ def judge(detector: Detector, x: Images) -> tuple[Logits, Scores]:
     if isinstance(detector, OutputDetector):
         out = detector.model(x, detector.taps)
         return out.logits, detector.score_outputs(out).to(x.dtype)
-    return detector.model(x).logits, detector.score_images(x)
+    return detector.model(detector.seen(x)).logits, detector.score_images(x)

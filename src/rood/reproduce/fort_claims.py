@@ -6,7 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from rood.reproduce.experiment import Row, claim, decided
-from rood.reproduce.fort_systems import AT_NEARER, DISTANCES, METHODS, NETWORKS, PAIR, TURNED
+from rood.reproduce.fort_systems import (
+    AT_NEARER,
+    DIGITS,
+    DISTANCES,
+    METHODS,
+    NETWORKS,
+    PAIR,
+    TURNED,
+    World,
+)
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
 FAR = 0.1  # of an AUROC: what counts as far above
@@ -24,7 +33,7 @@ ATTACKS = (  # which, what follows the column's name, and how a sentence calls i
 def of_table1(rows: Sequence[Row]) -> Iterator[Row]:
     """The order of the scores under attack."""
     found = _values(rows)
-    first = next((r.column for r in rows if r.kind == "cell"), "cifar10")
+    first = DIGITS.column if any(r.column == DIGITS.column for r in rows) else World().column
     for column, where in ((first, ""), *_if_turned(rows, TURNED.column)):
         for attack, at, by in ATTACKS:
             values = [(m, found.get((m, column + at, attack))) for m in SCORES]
@@ -92,7 +101,8 @@ def _far_beside_near(
             for c in (far, near)
         }
         text = f"{m}: {under}, far OOD falls by more than near OOD"
-        yield _ordered("fort/table5", text, *fall.items(), before=before)
+        own = [found.get((m, c, "clean")) for c in columns]
+        yield _ordered("fort/table5", text, *fall.items(), before=own)
 
 
 def _if_turned(rows: Sequence[Row], column: str) -> Iterator[tuple[str, str]]:

@@ -143,8 +143,6 @@ def worst(context: Context, system: System) -> Scores:
         x = s.outside[: 4 if tiny else context.size.standard]
         # an image below every clean one of the other side cannot change a rank any more
         goal = replace(look_in(s.detector), enough=-s.clean_in.min().item())
-        if system.world.small:
-            goal = replace(goal, aim=None)  # its aims are those of enlarged images
         attack = WorstOf(tier="quick" if tiny else "standard")
         found = attack(goal, x, Linf(LEVEL), context.generator("fort", "standard"))
         with torch.no_grad():

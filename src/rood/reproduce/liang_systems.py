@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from rood.attacks.base import Attack
+from rood.attacks.base import Attack, value_and_gradient
 from rood.attacks.feature_match import FeatureMatch
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import Shape
 from rood.detectors import fit_all
 from rood.detectors.base import Detector
-from rood.errors import NotFittedError
+from rood.errors import CapabilityError, NotFittedError
 from rood.goals import look_in
 from rood.matching import (
     Encoder,
@@ -105,8 +105,10 @@ def stuck(context: Context, case: Case) -> float:
     s = ready(context, case)
     steepest = []
     for part in s.starts[: context.size.standard].split(AT_ONCE):
-        x = part.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(s.detector.score(x).sum(), x)
+        try:
+            _, slope = value_and_gradient(s.detector.score, part)
+        except CapabilityError:  # the score is cut off from the pixels
+            return 1.0
         steepest.append(slope.flatten(1).abs().amax(dim=1))
     return (torch.cat(steepest) == 0).double().mean().item()
 

@@ -15,9 +15,9 @@ from rood.reproduce.pro_tables import figure4, table1, table2
 _SETS = "CIFAR, Tiny-ImageNet, MNIST, SVHN, DTD and scenes packs in ROOD_DATA"
 _NETS10 = "zoo networks cifar10-{ce,augmix,adv,aloe}"
 _WHY = (
-    "`default` on CIFAR-10 is a ResNet-18 of 100 epochs, as OpenOOD's, trained here and given with "
-    "--model (the shipped cifar10-ce is a WRN-40-2 of 20, on which ODIN helps); the others are "
-    "WRN-40-2 of 20 to 60 epochs, not RobustBench's LRR; `robust` is a WRN-16-2 trained with "
+    "`default` on CIFAR-10 is the shipped WRN-40-2 of 20 epochs, on which ODIN helps, or, given "
+    "with --model, a ResNet-18 of 100 as OpenOOD's; the others are WRN-40-2 of 20 to 60 epochs, not "
+    "RobustBench's LRR; `robust` is a WRN-16-2 trained with "
     "AugMix, against corruptions as LRR is (ADV's where there is none); scenes stand in for "
     "Places365; steps are in pixels and chosen on Tiny-ImageNet's images; ALOE's network was "
     "trained against those and against CIFAR-100's training images, a near set; FPR95 counts OOD "

@@ -125,11 +125,11 @@ class Mix(Drawn):
 class Conv(nn.Conv2d):
     """A convolution in float64 but for training, which never goes back.
 
-    An exported program has float32 too: no runtime convolves float64.
+    An exported or compiled program has float32 too: no runtime convolves float64.
     """
 
     def forward(self, x: Maps) -> Float[Tensor, "b d h w"]:
-        quick = self.training or torch.compiler.is_exporting()
+        quick = self.training or torch.compiler.is_compiling()
         like = self.weight if quick else x.double()
         bias = None if self.bias is None else self.bias.to(like)
         return self._conv_forward(x.to(like), self.weight.to(like), bias)
