@@ -1,4 +1,4 @@
-"""Both sides attacked through the very score that judges, by our own suite."""
+"""Images attacked through the very score that judges, by our own suite."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,8 +11,24 @@ from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
 from rood.goals import look_in, look_out
 from rood.reproduce.context import Context
-from rood.shapes import Images
+from rood.shapes import Images, Scores
 from rood.threat import Threat
+
+
+def lowered(
+    context: Context,
+    detector: Detector,
+    outside: Images,
+    clean: Scores,  # of in-distribution images
+    threat: Threat,
+    purpose: str,
+) -> Images:
+    """Some OOD images with a lower score; in-distribution images are left alone."""
+    x = outside[: context.size.standard]
+    # an image below every clean one of the other side cannot change a rank any more
+    goal = replace(look_in(detector), enough=-clean.min().item())
+    suite = WorstOf(tier="quick" if context.size.name == "tiny" else "standard")
+    return suite(goal, x, threat, context.generator(purpose, "standard"))
 
 
 def judged(

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rood.analysis.trajectory import Direction, Trajectory, trajectory
-from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, Shape
 from rood.detectors import fit_all
 from rood.detectors.base import Detector
@@ -17,8 +16,8 @@ from rood.detectors.low_resolution import LowResolution
 from rood.detectors.mahalanobis import Mahalanobis
 from rood.detectors.msp import MSP
 from rood.detectors.relative_mahalanobis import RelativeMahalanobis
-from rood.goals import look_in
 from rood.models.model import Model
+from rood.reproduce.adaptive import lowered
 from rood.reproduce.experiment import Context, NotRun
 from rood.reproduce.fort_clip import clip
 from rood.shapes import Images, Labels, Scores
@@ -139,12 +138,7 @@ def worst(context: Context, system: System) -> Scores:
 
     def make() -> Scores:
         s = ready(context, system)
-        tiny = context.size.name == "tiny"
-        x = s.outside[: 4 if tiny else context.size.standard]
-        # an image below every clean one of the other side cannot change a rank any more
-        goal = replace(look_in(s.detector), enough=-s.clean_in.min().item())
-        attack = WorstOf(tier="quick" if tiny else "standard")
-        found = attack(goal, x, Linf(LEVEL), context.generator("fort", "standard"))
+        found = lowered(context, s.detector, s.outside, s.clean_in, Linf(LEVEL), "fort")
         with torch.no_grad():
             return s.detector.score(found).cpu()
 

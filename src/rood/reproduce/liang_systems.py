@@ -7,12 +7,10 @@ import torch
 
 from rood.attacks.base import Attack, value_and_gradient
 from rood.attacks.feature_match import FeatureMatch
-from rood.attacks.worst_of import WorstOf
 from rood.data.base import Shape
 from rood.detectors import fit_all
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, NotFittedError
-from rood.goals import look_in
 from rood.matching import (
     Encoder,
     Matched,
@@ -23,6 +21,7 @@ from rood.matching import (
     spiral_starts,
 )
 from rood.models.model import Model
+from rood.reproduce.adaptive import lowered
 from rood.reproduce.experiment import Context, NotRun
 from rood.reproduce.liang_scores import CODES, SCORES, names_of
 from rood.shapes import Images, Scores
@@ -89,12 +88,7 @@ def direct(context: Context, case: Case) -> Scores:
 
     def make() -> Scores:
         s = ready(context, case)
-        tiny = context.size.name == "tiny"
-        x = s.starts[: 2 if tiny else context.size.standard]
-        # an image below every clean one of the other side cannot change a rank any more
-        goal = replace(look_in(s.detector), enough=-s.clean_in.min().item())
-        attack = WorstOf(tier="quick" if tiny else "standard")
-        found = attack(goal, x, L2(case.eps), context.generator("liang", "standard"))
+        found = lowered(context, s.detector, s.starts, s.clean_in, L2(case.eps), "liang")
         return scored(s.detector, found)
 
     return context.remember(("liang", "standard", case), make)
