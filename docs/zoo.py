@@ -103,9 +103,10 @@ class Bar:
     accuracy: float = 0.0
 
 
+ALL = ("algorithm1", "pgd40x3", "standard")
 BARS = (
-    Bar("must: ALOE at 1/255 ≥ 91.5 with accuracy ≥ 93", "cifar10-aloe", 0.915, ("algorithm1", "pgd40x3"), 0.93),
-    Bar("must: ALOE at 8/255 ≥ 50", "cifar10-aloe-8", 0.50, ("algorithm1", "pgd40x3")),
+    Bar("must: ALOE at 1/255 ≥ 91.5 with accuracy ≥ 93", "cifar10-aloe", 0.915, ALL, 0.93),
+    Bar("must: ALOE at 8/255 ≥ 50", "cifar10-aloe-8", 0.50, ALL),
     Bar("goal: ≥ 94 at 1/255 under `standard`", "cifar10-aloe", 0.94, ("standard",)),
     Bar("goal: ≥ 70 at 8/255 under `standard`", "cifar10-aloe-8", 0.70, ("standard",)),
 )  # fmt: skip
