@@ -11,13 +11,16 @@ from typer.testing import CliRunner
 
 from rood import reproduce
 from rood.cli import app
+from rood.detectors import MSP
 from rood.errors import InputError, ResultsError, UnknownNameError
 from rood.metrics import Interval
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
+from rood.reproduce.adaptive import lowered
 from rood.reproduce.experiment import SIZES, Context, Experiment, NotRun, Part, Row, printed
 from rood.reproduce.rows import UNDECIDED, averaged, claim, compared, decided, ours, read_rows
 from rood.reproduce.run import run
+from rood.threat import Linf
 
 
 @pytest.fixture
@@ -299,3 +302,18 @@ def test_the_command_lists_runs_and_refuses(tmp_path, bare):
         refused = runner.invoke(app, ["reproduce", "pro/figure7", "--out", str(tmp_path), *wrong])
         assert refused.exit_code == 1
         assert refused.output.startswith("error: expected")
+
+
+def test_our_suite_lowers_the_scores_of_ood_images_within_the_budget(world, tmp_path):
+    context = Context(SIZES["tiny"], out=tmp_path)
+    detector, budget = MSP(world.model), Linf(0.1)
+    clean = detector.score(world.inside)
+    found = lowered(context, detector, world.outside, clean, budget, "toy")
+    x = world.outside[: context.size.standard]
+    assert len(found) == len(x) == 4
+    assert budget.contains(found, x).all()
+    assert (detector.score(found) < detector.score(x)).all()
+    # where it stops early, it stops past every clean image of the other side
+    still = detector.score(found) >= clean.min()
+    further = lowered(context, detector, world.outside, clean - 100, budget, "toy")
+    assert (detector.score(further)[still] <= detector.score(found)[still] + 1e-3).all()
