@@ -74,7 +74,7 @@ BEYOND = 0.1  # of the detector's unit, past every image of the other side: the 
 class Library:
     """Every image set, on the device once."""
 
-    def __init__(self, device: torch.device, limit: int) -> None:
+    def __init__(self, device: torch.device, limit: int | None) -> None:
         self.device, self.limit = device, limit
         self._known: dict[object, ImageSet] = {}
 
@@ -167,13 +167,18 @@ class Rows:
         whole = text[: text.rfind("\n") + 1]  # a kill may have left half a line
         if whole != text:
             path.write_text(whole)
-        self._known = {self._key(json.loads(line)) for line in whole.splitlines()}
+        found = map(json.loads, whole.splitlines())
+        self._known = {self._key(r): r.get("value") for r in found}
 
     def _key(self, row: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(row.get(k) for k in self.KEY)
 
     def has(self, net: Network, **row: object) -> bool:
         return self._key({"network": net.name, "sha256": net.sha256, **row}) in self._known
+
+    def value(self, net: Network, **row: object) -> float | None:
+        """What was found, where it is known."""
+        return self._known.get(self._key({"network": net.name, "sha256": net.sha256, **row}))
 
     def write(self, net: Network, value: Interval, **row: object) -> None:
         numbers = {k: round(v, 6) for k, v in value._asdict().items()}
@@ -184,7 +189,7 @@ class Rows:
         self._add({"measure": "setup", **row})
 
     def _add(self, row: dict[str, object]) -> None:
-        self._known.add(self._key(row))
+        self._known[self._key(row)] = row.get("value")
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 

@@ -127,10 +127,11 @@ def _epochs(
 def _passes(now: Standing, objective: Objective, feed: Feed) -> Passes:
     """The forward and backward passes of a step: gradients into the parameters, the loss out."""
     on_gpu = feed.device.type == "cuda"
+    half = on_gpu and feed.settings.half
 
     def passes(batch: Batch, noise: torch.Generator) -> Tensor:
         now.optimizer.zero_grad()
-        with torch.autocast(feed.device.type, torch.bfloat16, enabled=on_gpu):
+        with torch.autocast(feed.device.type, torch.bfloat16, enabled=half):
             loss = objective.loss(now.model, batch, noise)
         loss.backward()
         return loss.detach()

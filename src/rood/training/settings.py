@@ -37,6 +37,7 @@ class Settings:
     ema: float = 0.0  # evaluate and deliver a running mean of the weights that decays so; 0: none
     augment: Augment = field(default_factory=Augment)
     seed: int = 0
+    half: bool = True  # on a GPU: bfloat16 where torch holds it safe; else float32 and TF32
     compile: bool = False  # torch.compile the network: minutes at the start, faster steps
     graph: bool = False  # on a GPU: record the passes of a step once and replay them, see graphed
     save_every: int = 1  # epochs between two states on disk; the last is always kept

@@ -1,0 +1,52 @@
+"""The benchmark beside OpenOOD: its networks begin, and its images look, as OpenOOD's do."""
+
+import math
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch import nn
+
+from benchmarks import cifar10_detectors as bench
+from rood.data.base import ImageSet
+
+
+def halved(side: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pieces of two photographs, halved bicubically and bilinearly."""
+    found: dict[int, list[np.ndarray]] = {Image.BICUBIC: [], Image.BILINEAR: []}
+    for photo in load_sample_images().images:
+        for top in range(0, photo.shape[0] - side, side):
+            for left in range(0, photo.shape[1] - side, side):
+                piece = Image.fromarray(photo[top : top + side, left : left + side])
+                for way, images in found.items():
+                    images.append(np.asarray(piece.resize((side // 2, side // 2), way)))
+    bicubic, bilinear = (torch.from_numpy(np.stack(v)).permute(0, 3, 1, 2) for v in found.values())
+    return bicubic, bilinear
+
+
+def test_what_was_halved_bicubically_becomes_what_bilinear_halving_gives():
+    bicubic, bilinear = halved()
+    softer = bench.as_bilinear(ImageSet("photographs", bicubic)).images
+    off = lambda images: (images.float() - bilinear.float()).abs().mean().item()
+    assert softer.dtype == torch.uint8
+    assert off(bicubic) > 1
+    assert off(softer) < 0.25 * off(bicubic)
+
+
+def test_networks_begin_with_the_values_that_torch_would_give_them():
+    ours, again = (bench.fresh(1).net.requires_grad_(False) for _ in range(2))
+    for layer, other in zip(ours.modules(), again.modules(), strict=True):
+        if not isinstance(layer, nn.Conv2d | nn.Linear):
+            continue
+        twin = type(layer)(*layer_size(layer)).requires_grad_(False)
+        assert torch.equal(layer.weight, other.weight)
+        assert math.isclose(layer.weight.std(), twin.weight.std(), rel_tol=0.1)
+        assert math.isclose(layer.weight.abs().max(), twin.weight.abs().max(), rel_tol=0.02)
+    assert ours.head.bias.abs().max() > 0
+
+
+def layer_size(layer: nn.Module) -> tuple:
+    if isinstance(layer, nn.Linear):
+        return layer.in_features, layer.out_features
+    return layer.in_channels, layer.out_channels, layer.kernel_size
