@@ -31,6 +31,7 @@ from rood.reproduce.fort_systems import (
     walk,
     worst,
 )
+from rood.reproduce.intervals import difference
 
 STAND_IN = "trained here from scratch on half of CIFAR-100, enlarged to 128 pixels"
 NOTES = {"digits": "the shipped digits", "cifar100": STAND_IN, "cifar10": "turned round"}
@@ -109,7 +110,7 @@ def _measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[R
             note += f"; {lost} never moved by 1/255 and are left out"
         yield cell.found(point.auroc, n_in, n, network=network, note=note)
         if preset == "paper":
-            fall = point.auroc.value - clean.value
+            fall = difference(point.auroc, clean)
             yield cells["change"].found(fall, n_in, n, network=network)
             nearer = auroc_at(way, s.clean_in, "linf", NEARER)
             assert nearer is not None

@@ -4,16 +4,16 @@ OOD images take the code of an in-distribution image within an L2 ball. A perfec
 AUROC of one half, not at 0: beside each the attack that lowers the score itself.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from rood.matching import Matched
 from rood.metrics import summary
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
+from rood.reproduce.intervals import median
 from rood.reproduce.liang_figures import FIGURES
 from rood.reproduce.liang_glow import GENERATIVE
 from rood.reproduce.liang_presets import PRESETS
@@ -82,8 +82,8 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     steps = f"{len(found.losses)} steps, the paper {line.case.steps}"
     note = f"{cells['official'].note}; {steps}"
     yield cells["official"].found(after, n, m, network=network, note=note)
-    middle = float(np.median(found.mape))
-    if np.isfinite(middle):
+    middle = median(found.mape)
+    if all(map(math.isfinite, middle)):
         yield cells["mape"].found(middle, n, m, network=network)
     else:
         yield cells["mape"].not_run("codes of 0 have no relative error")

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 
 from rood.attacks.base import Attack
@@ -12,6 +11,7 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.matching import Matched
 from rood.metrics import summary, wilson
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
+from rood.reproduce.intervals import median
 from rood.reproduce.liang_figures import CIFAR10, DIGITS, absent
 from rood.reproduce.liang_systems import Case, direct, matched, ready, scored
 
@@ -49,7 +49,7 @@ def _preset(
     auroc = summary(s.clean_in, after, resamples=1)["auroc"]
     yield cells[0].found(auroc, n, m, network=s.network)
     if found is not None:
-        yield cells[1].found(float(np.median(found.mape)), n, m, network=s.network)
+        yield cells[1].found(median(found.mape), n, m, network=s.network)
 
 
 def _closest(rows: Sequence[Row]) -> Iterator[Row]:
