@@ -86,7 +86,7 @@ SOFTER = (0.0057, 0.0679, 0.8533, 0.0679, 0.0057)
 
 # need a network of their own
 NOT_OF_A_CLASSIFIER = {
-    "autoencoder", "ccu", "complexity", "glow", "jem", "jem_gradient", "jem_softmax",
+    "autoencoder", "ccu", "clip", "complexity", "glow", "jem", "jem_gradient", "jem_softmax",
 }  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def make(name: str, model: Model, options: dict[str, dict]) -> Detector:
     if name in PRESETS:
         return PRESETS[name](model)
     entry = registry.get(name)
-    if name in ("ensemble", "deep_ensemble", "low_resolution", "clip"):
+    if name in ("ensemble", "deep_ensemble", "low_resolution"):
         return entry.example(model)
     return entry(model, **options.get(name, {}))
 

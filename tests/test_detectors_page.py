@@ -13,11 +13,12 @@ FAR = {"svhn": 0.9, "texture": 0.8, "scenes": 0.9, "mnist": 1.0}
 def results(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "RESULTS", tmp_path)
 
-    def write(name, seed, sets, *more):
+    def write(name, seed, sets, *more, protocol=pages.PROTOCOL):
         rows = [
             {
                 "kind": "setup", "epochs": 9, "seconds": 8, "fit": 7, "validation": 6,
                 "outliers": 5, "outliers_of": "noise", "torch": "2", "device": "GPU", "seed": seed,
+                "protocol": protocol,
             },
             {"kind": "accuracy", "value": 0.9},
             *({"kind": "clean", "detector": "dice", "dataset": n, "auroc": v} for n, v in sets),
@@ -35,8 +36,36 @@ def test_means_are_over_the_networks_that_have_every_set(results):
     page = pages.page()
     assert "of seeds 0, 1" in page
     assert (
-        "| `dice` | 79.50 ± 1.50 | 2 | 77.00 | 82.00 | 78.34 ± 0.79 | +1.16 | yes | 90.00 |" in page
+        "| `dice` | 79.50 ± 1.50 | 2 | 77.00 | 82.00 | 78.34 ± 0.79 | +1.16 | yes | 90.00 |  |  |"
+        in page
     )
+
+
+def test_networks_of_another_training_stand_beside_and_do_not_count(results):
+    results("a", 0, [("cifar100", 0.76), ("tin", 0.80), ("tin_bicubic", 0.82)])
+    results("b", 1, [("cifar100", 0.96), ("tin", 0.98)], protocol="bfloat16")
+    (pages.RESULTS / "detectors-cifar10-c.jsonl").write_text(
+        json.dumps(
+            {
+                "kind": "attacked",
+                "detector": "msp",
+                "dataset": "cifar100",
+                "clean": 0.9,
+                "own": 0.2,
+                "worst": 0.1,
+                "high": 0.3,
+                "gradient": "exact",
+                "n": 9,
+            }
+        )
+    )
+    page = pages.page()
+    assert "One ResNet-18" in page
+    assert (
+        "| `dice` | 78.00 | 1 | 76.00 | 80.00 | 78.34 ± 0.79 | -0.34 | yes |  | 79.00 | 97.00 |"
+        in page
+    )
+    assert "| `msp` | cifar100 | exact | 0.900 | 0.200 | 0.100 | 0.300 | 9 | 1 |" in page
 
 
 def test_a_gap_beyond_the_bar_is_shown_with_what_is_known_of_it(results):
@@ -49,5 +78,7 @@ def test_a_gap_beyond_the_bar_is_shown_with_what_is_known_of_it(results):
     results("b", 3, [("cifar100", 0.86), ("tin", 0.86)])
     page = pages.page()
     assert "all of seed 3" in page
-    assert "| +7.66 | no |  | the same formula" in page
-    assert "| percentile | 90 | 95 |\n|---|---|---|\n| near | 82.00 | 74.00 |" in page
+    assert "| +7.66 | no |  |  |  | network by network +7.66, +7.66; OpenOOD's own nets" in page
+    assert (
+        "| percentile | 90 | 95 |\n|---|---|---|\n| trained as OpenOOD's | 82.00 | 74.00 |" in page
+    )

@@ -145,6 +145,7 @@ KILLED = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+from types import SimpleNamespace
 from dataclasses import replace
 torch.set_num_threads(1)
 from test_training_choices import QUICK, new_model, run
@@ -295,3 +296,22 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
             average.see(model, step)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+def test_passes_are_in_bfloat16_on_a_gpu_where_that_is_wanted(monkeypatch):
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert loop._in_half(Settings(), gpu)
+    assert not loop._in_half(Settings(half=False), gpu)
+    assert not loop._in_half(Settings(), cpu)
+    data = toy()
+
+    def weights() -> Tensor:
+        model = new_model()
+        list(train(model, CrossEntropy(), data, settings=replace(QUICK, epochs=1)))
+        return model.head.weight
+
+    whole = weights()
+    monkeypatch.setattr(loop, "_in_half", lambda settings, device: True)
+    half = weights()
+    assert half.dtype == torch.float32
+    assert 0 < (half - whole).abs().max() < 0.05

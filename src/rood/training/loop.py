@@ -126,8 +126,7 @@ def _epochs(
 
 def _passes(now: Standing, objective: Objective, feed: Feed) -> Passes:
     """The forward and backward passes of a step: gradients into the parameters, the loss out."""
-    on_gpu = feed.device.type == "cuda"
-    half = on_gpu and feed.settings.half
+    half = _in_half(feed.settings, feed.device)
 
     def passes(batch: Batch, noise: torch.Generator) -> Tensor:
         now.optimizer.zero_grad()
@@ -136,8 +135,12 @@ def _passes(now: Standing, objective: Objective, feed: Feed) -> Passes:
         loss.backward()
         return loss.detach()
 
-    recorded = feed.settings.graph and on_gpu and not objective.has_memory
+    recorded = feed.settings.graph and feed.device.type == "cuda" and not objective.has_memory
     return Graphed(passes, now.model) if recorded else passes
+
+
+def _in_half(settings: Settings, device: torch.device) -> bool:
+    return settings.half and device.type == "cuda"
 
 
 def _one_epoch(now: Standing, passes: Passes, feed: Feed, epoch: int) -> float:
