@@ -4,9 +4,9 @@
 
 First the CANDIDATES, each attacked through itself by `WorstOf`, tell CIFAR-10 test images from
 CIFAR-100 test images; the one that keeps most decides for that network. Then it, and MSP, are
-measured on svhn, dtd and scenes under every attack of ATTACKS. None of these images is among those
-of `benchmarks.zoo_table`, nor among those the choice was made on. Cut off, it goes on where it
-stopped; `make docs` makes the verdict of docs/zoo.md of docs/results/zoo-verdict.jsonl.
+measured on svhn, dtd and scenes under every attack of ATTACKS. No score of `benchmarks.zoo_table`
+is of one of these images, nor was the choice made on them. Cut off, it goes on where it stopped;
+`make docs` makes the verdict of docs/zoo.md of docs/results/zoo-verdict.jsonl.
 """
 
 import argparse

@@ -34,6 +34,7 @@ def test_no_image_is_used_twice():
     assert len(first) == len(second) == 200
     assert not first & second
     assert not (first | second) & shown
+    assert set(spaced(5000, 250)) < shown  # what fewer images of that table are
     assert places(zoo_verdict.unseen(images, 1, 200)[0]) == first
     assert len(zoo_verdict.unseen(numbered(1100), 1, 200)[0]) == 100  # what is left
 
