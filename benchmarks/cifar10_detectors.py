@@ -76,8 +76,8 @@ PRESETS = {
 PERCENTILES = (80.0, 85.0, 88.0, 89.0, 90.0, 91.0, 92.0, 93.0, 95.0)
 
 
-# of a far set; they are stand-ins
-FAR = 3000
+# images of a far set; they are stand-ins
+FAR_AT_MOST = 3000
 
 # least squares over the rows of 250 photographs halved both ways: they differ by 2.79 grey levels
 # in the mean, and by 0.27 after it
@@ -171,15 +171,15 @@ def packs(folder: Path) -> tuple[ImageSet, dict[str, ImageSet]]:
         "cifar100": load("cifar100_test"),
         "tin": as_bilinear(tin),
         "tin_bicubic": tin,
-        **{name: images.thin(FAR) for name, images in far_sets},
+        **{name: images.thin(FAR_AT_MOST) for name, images in far_sets},
     }
 
 
 def as_bilinear(images: ImageSet) -> ImageSet:
     """What bilinear halving would have made of images that were halved bicubically, by Pillow.
 
-    One is the other after SOFTER along both axes, to half a grey level: the two differ in how much
-    they sharpen, and first layers see that. OpenOOD shows Tiny-ImageNet halved bilinearly.
+    One is the other after SOFTER along both axes, to 0.3 of a grey level in the mean: they differ
+    in how much they sharpen, and first layers see that. OpenOOD halves Tiny-ImageNet bilinearly.
     """
     row = torch.tensor(SOFTER)
     kernel = torch.outer(row, row).expand(3, 1, -1, -1)

@@ -59,7 +59,9 @@ def _shrinking(every: list[Row]) -> Iterator[str]:
         yield (
             "AUROC; FORT and LIANG attack the OOD side alone, ALOE and PRO both: printed in the paper, then ours on clean\n"
             "images, under the paper's attack as written and as coded, and under our suite, which attacks the very score\n"
-            "that judges. The best that matching (LIANG) can reach is one half."
+            "that judges. The best that matching (LIANG) can reach is one half. Of ALOE's rows our suite saw 200 images a\n"
+            "side, through ODIN 100, the other columns 1,000: a number that rises towards the right does so within the\n"
+            "intervals given below, and is of other images."
         )
         head = "| paper | row | column | printed | clean | paper | official | standard |"
         yield "\n".join([head, f"|{'---|' * 8}", *lines])

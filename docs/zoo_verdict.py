@@ -22,19 +22,23 @@ class Bar:
     accuracy: float = 0.0
 
 
-ALL = ("pgd40x3", "standard")
+STRONG = ("pgd40x3", "standard")
 BARS = (
-    Bar("must: ALOE at 1/255 ≥ 91.5 with accuracy ≥ 93", "cifar10-aloe", 0.915, ALL, 0.93),
-    Bar("must: ALOE at 8/255 ≥ 50", "cifar10-aloe-8", 0.50, ALL),
+    Bar("must: ALOE at 1/255 ≥ 91.5 with accuracy ≥ 93", "cifar10-aloe", 0.915, STRONG, 0.93),
+    Bar("must: ALOE at 8/255 ≥ 50", "cifar10-aloe-8", 0.50, STRONG),
     Bar("goal: ≥ 94 at 1/255 under `standard`", "cifar10-aloe", 0.94, ("standard",)),
     Bar("goal: ≥ 70 at 8/255 under `standard`", "cifar10-aloe-8", 0.70, ("standard",)),
 )  # fmt: skip
 
 HEAD = """**In short.** For each network the score that decides was chosen on validation images (CIFAR-10 against CIFAR-100 test
 images, under `standard`, each candidate attacked through itself) and then measured once, under attacks through itself, on
-images of svhn, dtd and scenes that no other number on this page is of. The candidates' numbers on *other* images of these
-sets were known when this way of choosing was fixed. A bar counts as reached where the mean over the three sets is above
-it under every attack named, on these images and on those of the tables below; the ends of the intervals may lie below."""
+images of svhn, dtd and scenes that no other number on this page is of (250 a side, of dtd the 200 that were left). A bar
+counts as reached where the mean over the three sets is above it under every attack named, on these images and on those of
+the tables below; the ends of the intervals, and single sets, may lie below.
+
+This way of choosing was fixed after MSP, which is ALOE's own score, and its mean with the mirror image had missed the bar
+at 8/255, and when the candidates' numbers on *other* images of the three sets were known (GEN and entropy, measured too, were
+left out of them). With MSP or its mirror image that bar is still missed: the last lines and "Other scores" have the numbers."""
 
 
 def verdict(m: Measured, path: Path = RESULTS) -> str:
@@ -64,6 +68,8 @@ def _of(m: Measured, judged: Measured, bar: Bar) -> str:
     eps = m.eps(bar.network)[-1]
     tables = {a: m.mean(bar.network, "auroc", a, eps, score) for a in bar.attacks}
     every = [v.value for v in (*found.values(), *tables.values()) if v is not None]
+    if len(every) < 2 * len(bar.attacks):
+        return "not measured"
     good = min(every) >= bar.least and accuracy.value >= bar.accuracy
     return (
         f"**{'reached' if good else 'not reached'}** with {score}: {_said(found)} at {eps} (tables below: "
@@ -73,8 +79,18 @@ def _of(m: Measured, judged: Measured, bar: Bar) -> str:
 
 
 def _choice(judged: Measured, network: str) -> str:
-    kept = ", ".join(f"{d} {100 * v:.2f}" for d, v in chosen(judged, network).items())
-    return f"validation of `{network}`: {kept}" if kept else ""
+    candidates = chosen(judged, network)
+    if not candidates:
+        return ""
+    kept = ", ".join(f"{d} {100 * v:.2f}" for d, v in candidates.items())
+    score = next(iter(candidates))
+    sets = ", ".join(
+        f"{r['dataset']} {100 * r['value']:.2f}"
+        for r in judged.rows
+        if (r["network"], r["measure"], r["attack"], r["detector"])
+        == (network, "verdict", "standard", score)
+    )
+    return f"`{network}`, validation: {kept}; {score} on each set under `standard`: {sets}"
 
 
 def _kept(judged: Measured, bar: Bar, score: str) -> dict[str, Interval | None]:
@@ -84,12 +100,14 @@ def _kept(judged: Measured, bar: Bar, score: str) -> dict[str, Interval | None]:
 def _mean(judged: Measured, network: str, attack: str, score: str) -> Interval | None:
     """Over the three test sets; the ends are averaged too."""
     key = (network, "verdict", attack, score)
-    rows = [
-        r for r in judged.rows if (r["network"], r["measure"], r["attack"], r["detector"]) == key
-    ]
-    if {r["dataset"] for r in rows} != set(TESTS):
+    rows = {
+        r["dataset"]: r
+        for r in judged.rows
+        if (r["network"], r["measure"], r["attack"], r["detector"]) == key
+    }
+    if set(rows) != set(TESTS):
         return None
-    return Interval(*(sum(r[k] for r in rows) / len(rows) for k in ("value", "low", "high")))
+    return Interval(*(sum(r[k] for r in rows.values()) / 3 for k in ("value", "low", "high")))
 
 
 def _said(values: dict[str, Interval | None]) -> str:

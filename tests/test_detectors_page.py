@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from benchmarks import cifar10_detectors
 from docs import detectors as pages
 
 FAR = {"svhn": 0.9, "texture": 0.8, "scenes": 0.9, "mnist": 1.0}
@@ -82,3 +83,7 @@ def test_a_gap_beyond_the_bar_is_shown_with_what_is_known_of_it(results):
     assert (
         "| percentile | 90 | 95 |\n|---|---|---|\n| trained as OpenOOD's | 82.00 | 74.00 |" in page
     )
+
+
+def test_the_page_knows_the_networks_that_the_benchmark_trains():
+    assert pages.PROTOCOL == cifar10_detectors.PROTOCOL

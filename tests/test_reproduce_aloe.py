@@ -10,7 +10,7 @@ from toy_reproduce import bare_context, rows_of
 
 from rood import reproduce, zoo
 from rood.models import checkpoint
-from rood.reproduce.aloe import claims3
+from rood.reproduce.aloe import claims3, claims_adaptive
 from rood.reproduce.aloe_bench import DIGITS, WORLDS, Bench, worlds
 from rood.reproduce.aloe_retrained import ready, stronger
 from rood.reproduce.aloe_tables import WORST, table1, table3
@@ -209,3 +209,17 @@ def test_the_networks_of_odin_and_oecc_know_their_classes():
         with torch.no_grad():
             right = net.model(images.pixels()).logits.argmax(1) == images.labels
         assert right.float().mean() > 0.7
+
+
+@pytest.mark.parametrize(("half_width", "outcome"), [(0.01, 1.0), (0.06, 0.5)])
+def test_claims_under_our_suite_are_decided_by_the_intervals_of_few_images(half_width, outcome):
+    values = {"ALOE+ODIN": 0.90, "ALOE": 0.87, "AOE": 0.80, "ADV": 0.6}
+    rows = [
+        Row(
+            experiment="aloe/adaptive", row=row, column="cifar10", metric="auroc",
+            attack="standard", ours=v, low=v - half_width, high=v + half_width,
+        )
+        for row, v in values.items()
+    ]  # fmt: skip
+    odin, order = claims_adaptive(rows)
+    assert (odin.ours, order.ours) == (outcome, outcome)

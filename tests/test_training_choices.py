@@ -145,7 +145,6 @@ KILLED = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from types import SimpleNamespace
 from dataclasses import replace
 torch.set_num_threads(1)
 from test_training_choices import QUICK, new_model, run

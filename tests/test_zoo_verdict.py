@@ -78,5 +78,44 @@ def test_the_choice_does_not_look_at_the_test_sets(network, tmp_path, monkeypatc
     assert asked[:2] == [("energy", "pgd40x3"), ("energy", "standard")]
 
 
+def test_each_side_is_what_it_is_said_to_be(tmp_path, monkeypatch):
+    sets = {s: numbered(60, s) for s in ("cifar-100", *zoo_verdict.TESTS)}
+    seen = []
+
+    def unmoved(net, attack, eps, x_in, x_out, climbed):
+        seen.append((climbed, attack, places(x_in), len(x_out)))
+        return x_in, x_out
+
+    monkeypatch.setattr(zoo_verdict, "SHOWN", 4)
+    monkeypatch.setattr(zoo_verdict, "attacked", unmoved)
+    monkeypatch.setattr(zoo_verdict, "score", lambda detector, x: x[:, 0, 0, 2] * 255)
+    inside = numbered(60)
+    for images in sets.values():
+        images.images[:, 0, 0, 2] = 9  # out is above in
+    model = zoo.load("digits-ce")
+    net = zoo_table.Network("digits-ce", "0" * 12, model, inside, sets, (0.02,))
+    out = tmp_path / "verdict.jsonl"
+    zoo_verdict.judge(net, zoo_table.Rows(out), 10)
+    chosen_on = [lot for _, _, lot, n in seen if n == 10]
+    judged_on = [lot for _, _, lot, n in seen if n == 30]
+    assert [name for name, *_ in seen[:4]] == list(zoo_verdict.CANDIDATES)
+    assert all(lot == chosen_on[0] for lot in chosen_on)
+    assert all(lot == judged_on[0] for lot in judged_on)
+    assert not chosen_on[0] & judged_on[0]
+    assert {(name, attack) for name, attack, _, n in seen if n == 30} == {
+        (r["detector"], r["attack"]) for r in read(out) if r["measure"] == "verdict"
+    }
+    assert {r["value"] for r in read(out)} == {1.0}
+
+
+def test_cut_off_between_two_sets_no_row_is_written_twice(network, tmp_path):
+    out = tmp_path / "verdict.jsonl"
+    zoo_verdict.judge(network, zoo_table.Rows(out), 3)
+    whole = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(whole[:-2]))
+    zoo_verdict.judge(network, zoo_table.Rows(out), 3)
+    assert out.read_text().splitlines(keepends=True) == whole
+
+
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]

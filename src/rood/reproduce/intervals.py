@@ -8,14 +8,14 @@ from scipy.stats import binom
 
 from rood.metrics import Interval
 
-__all__ = ["difference", "median"]
+__all__ = ["difference", "known", "median"]
 
 
 def difference(after: Interval, before: Interval) -> Interval:
     """after - before, its half-widths added in squares.
 
     That is the interval of two independent numbers. Of the same images before and after an attack
-    it is too wide rather than too narrow: what makes one AUROC large makes the other one larger.
+    it is too wide rather than too narrow, as long as images that raise one AUROC raise the other.
     """
     value = after.value - before.value
     below = math.hypot(after.value - after.low, before.high - before.value)
@@ -33,3 +33,10 @@ def median(values: Sequence[float] | np.ndarray) -> Interval:
     rank = int(binom.ppf(0.025, n, 0.5))  # fewer than so many lie below the median
     low, high = max(rank - 1, 0), min(n - rank, n - 1)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
+
+
+def known(interval: Interval) -> Interval | float | None:
+    """Its value alone where an end is not finite, and nothing where the value is not."""
+    if not math.isfinite(interval.value):
+        return None
+    return interval if all(map(math.isfinite, interval)) else interval.value

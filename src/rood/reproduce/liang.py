@@ -4,7 +4,6 @@ OOD images take the code of an in-distribution image within an L2 ball. A perfec
 AUROC of one half, not at 0: beside each the attack that lowers the score itself.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from functools import partial
 from rood.matching import Matched
 from rood.metrics import summary
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
-from rood.reproduce.intervals import median
+from rood.reproduce.intervals import known, median
 from rood.reproduce.liang_figures import FIGURES
 from rood.reproduce.liang_glow import GENERATIVE
 from rood.reproduce.liang_presets import PRESETS
@@ -82,8 +81,8 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     steps = f"{len(found.losses)} steps, the paper {line.case.steps}"
     note = f"{cells['official'].note}; {steps}"
     yield cells["official"].found(after, n, m, network=network, note=note)
-    middle = median(found.mape)
-    if all(map(math.isfinite, middle)):
+    middle = known(median(found.mape))
+    if middle is not None:
         yield cells["mape"].found(middle, n, m, network=network)
     else:
         yield cells["mape"].not_run("codes of 0 have no relative error")

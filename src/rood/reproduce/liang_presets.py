@@ -11,7 +11,7 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.matching import Matched
 from rood.metrics import summary, wilson
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
-from rood.reproduce.intervals import median
+from rood.reproduce.intervals import known, median
 from rood.reproduce.liang_figures import CIFAR10, DIGITS, absent
 from rood.reproduce.liang_systems import Case, direct, matched, ready, scored
 
@@ -48,8 +48,8 @@ def _preset(
     n, m = len(s.clean_in), len(after)
     auroc = summary(s.clean_in, after, resamples=1)["auroc"]
     yield cells[0].found(auroc, n, m, network=s.network)
-    if found is not None:
-        yield cells[1].found(median(found.mape), n, m, network=s.network)
+    if found is not None and (middle := known(median(found.mape))) is not None:
+        yield cells[1].found(middle, n, m, network=s.network)
 
 
 def _closest(rows: Sequence[Row]) -> Iterator[Row]:
