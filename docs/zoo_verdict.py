@@ -8,7 +8,6 @@ from rood.metrics import Interval
 
 RESULTS = Path(__file__).parent / "results" / "zoo-verdict.jsonl"  # of benchmarks.zoo_verdict
 NAMES = {"algorithm1": "`Alg. 1`", "pgd40x3": "`PGD-40 x3`", "standard": "`standard`"}
-TESTS = ("svhn", "dtd", "scenes")
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,10 @@ def chosen(judged: Measured, network: str) -> dict[str, float]:
 def _of(m: Measured, judged: Measured, bar: Bar) -> str:
     accuracy = m.one(bar.network, "accuracy", "clean", "0")
     score = next(iter(chosen(judged, bar.network)), "")
-    found = _kept(judged, bar, score)
-    if accuracy is None or None in found.values():
+    if accuracy is None or not score:
         return "not measured"
     eps = m.eps(bar.network)[-1]
+    found = _kept(judged, bar, score, eps)
     tables = {a: m.mean(bar.network, "auroc", a, eps, score) for a in bar.attacks}
     every = [v.value for v in (*found.values(), *tables.values()) if v is not None]
     if len(every) < 2 * len(bar.attacks):
@@ -73,7 +72,7 @@ def _of(m: Measured, judged: Measured, bar: Bar) -> str:
     good = min(every) >= bar.least and accuracy.value >= bar.accuracy
     return (
         f"**{'reached' if good else 'not reached'}** with {score}: {_said(found)} at {eps} (tables below: "
-        f"{_said(tables)}; MSP on the new images: {_said(_kept(judged, bar, 'msp'))}), accuracy "
+        f"{_said(tables)}; MSP on the new images: {_said(_kept(judged, bar, 'msp', eps))}), accuracy "
         f"{percent(accuracy)} (`{bar.network}`)"
     )
 
@@ -93,21 +92,8 @@ def _choice(judged: Measured, network: str) -> str:
     return f"`{network}`, validation: {kept}; {score} on each set under `standard`: {sets}"
 
 
-def _kept(judged: Measured, bar: Bar, score: str) -> dict[str, Interval | None]:
-    return {a: _mean(judged, bar.network, a, score) for a in bar.attacks}
-
-
-def _mean(judged: Measured, network: str, attack: str, score: str) -> Interval | None:
-    """Over the three test sets; the ends are averaged too."""
-    key = (network, "verdict", attack, score)
-    rows = {
-        r["dataset"]: r
-        for r in judged.rows
-        if (r["network"], r["measure"], r["attack"], r["detector"]) == key
-    }
-    if set(rows) != set(TESTS):
-        return None
-    return Interval(*(sum(r[k] for r in rows.values()) / 3 for k in ("value", "low", "high")))
+def _kept(judged: Measured, bar: Bar, score: str, eps: str) -> dict[str, Interval | None]:
+    return {a: judged.mean(bar.network, "verdict", a, eps, score) for a in bar.attacks}
 
 
 def _said(values: dict[str, Interval | None]) -> str:

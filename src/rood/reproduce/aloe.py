@@ -96,9 +96,10 @@ def claims3(rows: Sequence[Row]) -> Iterator[Row]:
 
 def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
     """Whether what a row gained under the paper's attack is still there."""
-    noise = max(NOISE, _half_width(rows) / math.sqrt(2))  # each of two by so much: their difference
     for world in _seen(rows):
         at = lambda row, w=world: ours(rows, row=row, column=w, attack="standard", metric="auroc")
+        # each of two by so much: their difference
+        noise = max(NOISE, _half_width(rows, world) / math.sqrt(2))
         yield compared(
             "aloe/adaptive",
             f"{world}: ODIN still adds to ALOE when it is attacked through ODIN",
@@ -110,13 +111,13 @@ def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
         yield _in_order("aloe/adaptive", text, at, noise)
 
 
-def _half_width(rows: Sequence[Row]) -> float:
+def _half_width(rows: Sequence[Row], world: str) -> float:
     """Of the widest interval among the AUROCs that are compared: the suite sees few images."""
     compared_with = ("ALOE", "ALOE+ODIN", "AOE", "ADV")
     widths = [
         (r.high - r.low) / 2
         for r in rows
-        if r.metric == "auroc" and r.row in compared_with and " / " not in r.column
+        if r.metric == "auroc" and r.row in compared_with and r.column == world
         if r.low is not None and r.high is not None
     ]
     return max(widths, default=0.0)
