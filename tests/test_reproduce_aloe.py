@@ -1,6 +1,7 @@
 """ALOE's tables on what is shipped, and one of their cells worked out by hand."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -223,3 +224,5 @@ def test_claims_under_our_suite_are_decided_by_the_intervals_of_few_images(half_
     ]  # fmt: skip
     odin, order = claims_adaptive(rows)
     assert (odin.ours, order.ours) == (outcome, outcome)
+    elsewhere = [replace(r, column="gtsrb", low=0.0, high=1.0) for r in rows]
+    assert [c.ours for c in claims_adaptive([*rows, *elsewhere])] == [outcome, outcome, 0.5, 0.5]
