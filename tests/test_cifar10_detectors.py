@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks import cifar10_detectors as bench
 from rood.data.base import ImageSet
+from rood.training.loop import Epoch
 
 
 def halved(side: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,3 +51,15 @@ def layer_size(layer: nn.Module) -> tuple:
     if isinstance(layer, nn.Linear):
         return layer.in_features, layer.out_features
     return layer.in_channels, layer.out_channels, layer.kernel_size
+
+
+def test_the_network_goes_back_to_its_best_epoch_and_of_equals_to_the_later_one():
+    model = bench.fresh(1)
+
+    def epochs(accuracies):
+        for i, accuracy in enumerate(accuracies, 1):
+            model.net.head.bias.data.fill_(i)
+            yield Epoch(i, len(accuracies), 0.0, 0.1, 1.0, accuracy)
+
+    assert bench.keep_best(model, epochs([0.2, 0.9, 0.9, 0.5])).epoch == 3
+    assert (model.net.head.bias == 3).all()
