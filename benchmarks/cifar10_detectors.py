@@ -49,8 +49,9 @@ from rood.training.settings import Augment, Settings
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NET = "net.safetensors"
-# what OpenOOD's training has
+# what OpenOOD's training has; --he changes the initial values alone
 PROTOCOL = "float32 and TF32, torch's initial values, best epoch"
+HE = "float32 and TF32, He's initial values, best epoch"
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 # Tiny-ImageNet classes that show what a CIFAR-10 class shows: frogs, birds, dogs, cats, cars,
@@ -110,9 +111,10 @@ def cifar10(folder: Path) -> tuple[ImageSet, ImageSet]:
     )
 
 
-def fresh(seed: int = 0) -> Model:
+def fresh(seed: int = 0, *, he: bool = False) -> Model:
     net = backbones.create("resnet18", classes=10, seed=seed)
-    start_as_torch_does(net, generator(seed, "torch's initial values"))
+    if not he:
+        start_as_torch_does(net, generator(seed, "torch's initial values"))
     return wrap(net, mean=MEAN, std=STD)
 
 
@@ -129,7 +131,7 @@ def start_as_torch_does(net: nn.Module, source: torch.Generator) -> None:
 def run_training(args: argparse.Namespace) -> None:
     images, test = cifar10(args.cifar10)
     validation, _ = held_out(test)
-    model = fresh(args.seed)
+    model = fresh(args.seed, he=args.he)
     settings = Settings(
         seed=args.seed, epochs=args.epochs, batch_size=128, lr=0.1, weight_decay=5e-4,
         augment=Augment(shift=4, flip=True), half=False,
@@ -147,7 +149,7 @@ def run_training(args: argparse.Namespace) -> None:
         "best": best.epoch,
         "validation": best.accuracy,
         "seconds": time.perf_counter() - start,
-        "protocol": PROTOCOL,
+        "protocol": HE if args.he else PROTOCOL,
     }
     checkpoint.save(model.cpu().to(memory_format=torch.contiguous_format), folder(args) / NET, card)
 
@@ -383,6 +385,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--compile", action="store_true", help="the network that is trained")
+    parser.add_argument("--he", action="store_true", help="train from He's initial values")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--fit", type=int, default=50_000)
     parser.add_argument("--no-attack", action="store_true")
