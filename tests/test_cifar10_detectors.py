@@ -53,6 +53,34 @@ def layer_size(layer: nn.Module) -> tuple:
     return layer.in_channels, layer.out_channels, layer.kernel_size
 
 
+def numbered(n: int) -> np.ndarray:
+    """Images of one colour each, which says the place."""
+    places = np.arange(n)
+    colours = np.stack([places // 256, places % 256, 0 * places], axis=1).astype(np.uint8)
+    return np.broadcast_to(colours[:, None, None], (n, 32, 32, 3))
+
+
+def places(images: ImageSet) -> set[int]:
+    return {256 * int(a) + int(b) for a, b in images.images[:, :2, 16, 16]}
+
+
+def test_tiny_imagenet_is_tuned_on_or_tested_on_and_shares_no_class_with_cifar10(tmp_path):
+    names = np.array([*sorted(bench.SHARED)[:2], "n0", "n1"])
+    labels = np.arange(2400) % 4
+    sizes = {"tinyimagenet_val_32": 2400, "cifar100_test": 9, "mnist_test": 9}
+    sizes |= {"svhn_test5k": bench.FAR_AT_MOST + 9, "dtd10_32": 9, "scenes6_32": 9}
+    for name, n in sizes.items():
+        known = {"labels": labels, "classes": names} if name.startswith("tiny") else {}
+        np.savez(tmp_path / f"{name}.npz", images=numbered(n), **known)
+    outliers, tested = bench.packs(tmp_path)
+    of_others = set(np.flatnonzero(labels >= 2).tolist())
+    assert len(outliers) == 1000
+    assert len(tested["tin"]) == 200
+    assert places(outliers) | places(tested["tin"]) == of_others
+    assert places(tested["tin"]) == places(tested["tin_bicubic"])
+    assert len(tested["svhn"]) == bench.FAR_AT_MOST
+
+
 def test_the_network_goes_back_to_its_best_epoch_and_of_equals_to_the_later_one():
     model = bench.fresh(1)
 
