@@ -1,5 +1,6 @@
 """The benchmark beside OpenOOD: its networks begin, and its images look, as OpenOOD's do."""
 
+import argparse
 import math
 
 import numpy as np
@@ -91,3 +92,20 @@ def test_the_network_goes_back_to_its_best_epoch_and_of_equals_to_the_later_one(
 
     assert bench.keep_best(model, epochs([0.2, 0.9, 0.9, 0.5])).epoch == 3
     assert (model.net.head.bias == 3).all()
+
+
+def test_the_best_epoch_is_chosen_on_images_that_nothing_is_tested_on(tmp_path, monkeypatch):
+    pixels = torch.from_numpy(numbered(2000).transpose(0, 3, 1, 2).copy())
+    images = ImageSet("cifar10", pixels, torch.zeros(2000, dtype=torch.long))
+    monkeypatch.setattr(bench, "cifar10", lambda folder: (images, images))
+    judged_on = []
+
+    def train(model, objective, images, *, settings, device, held_out):
+        judged_on.append(held_out)
+        yield Epoch(1, 1, 0.0, 0.1, 1.0, 0.5)
+
+    monkeypatch.setattr(bench, "train", train)
+    facts = {"seed": 1, "he": False, "epochs": 1, "device": "cpu", "compile": False}
+    bench.run_training(argparse.Namespace(cifar10=tmp_path, run=tmp_path, **facts))
+    assert len(judged_on[0]) == 1000
+    assert not places(judged_on[0]) & places(bench.held_out(images)[1])

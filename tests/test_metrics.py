@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from rood import metrics
+from rood import metrics, resampling
 from rood.errors import InputError
 
 FEW = st.lists(st.integers(0, 6), min_size=1, max_size=40)  # few values: ties everywhere
@@ -359,22 +359,31 @@ def test_bootstrap_intervals_cover_the_truth_about_as_often_as_they_say():
         got = metrics.summary(rng.normal(size=150), rng.normal(1, 1, 150), resamples=200)
         for name, value in truth.items():
             covered[name] += got[name].low <= value <= got[name].high
-    # the best threshold of a resample flatters it, so that the detection error is covered less
-    assert covered.pop("detection_error") / repetitions > 0.82
     assert min(covered.values()) / repetitions > 0.89, covered
+
+
+def test_the_least_error_is_not_believed_where_scores_hardly_differ():
+    rng, held, repetitions = np.random.default_rng(0), 0, 200
+    truth = NormalDist().cdf(-0.15)  # of two normals 0.3 apart, at the middle
+    for _ in range(repetitions):
+        got = metrics.summary(rng.normal(size=60), rng.normal(0.3, 1, 60), resamples=200)
+        held += got["detection_error"].low <= truth <= got["detection_error"].high
+    assert held / repetitions > 0.82  # 0.5 to 0.6 without what is added to the upper end
 
 
 def test_the_bootstrap_equals_the_double_loops_on_each_resample_written_out():
     inside, outside = normal(40).round(1), normal(60, 1.0, seed=1).round(1)
     got = metrics.summary(inside, outside, resamples=30)
     names, values = [name for name in SLOW if name != "auroc"], []
-    for chunk in metrics._drawn(40, 60, 30, 0):
+    for chunk in resampling.draws(40, 60, 30, 0):
         for below_in, below_out in zip(*chunk, strict=True):
             low = np.repeat(np.sort(inside), np.diff(below_in).astype(int)).tolist()
             high = np.repeat(np.sort(outside), np.diff(below_out).astype(int)).tolist()
             values.append([SLOW[name](low, high) for name in names])
     for name, resampled in zip(names, np.transpose(values), strict=True):
         low, high = np.quantile(resampled, [0.025, 0.975])
+        if name == "detection_error":
+            high += 2 * (got[name].value - np.mean(resampled))
         assert got[name].low == pytest.approx(min(low, got[name].value), abs=1e-12)
         assert got[name].high == pytest.approx(max(high, got[name].value), abs=1e-12)
 
@@ -396,7 +405,7 @@ def test_the_same_seed_gives_the_same_interval_and_the_global_generator_is_left_
     inside, outside = normal(50), normal(60, 1.0, seed=1)
     before = np.random.get_state()[1].tolist()
     first = metrics.summary(inside, outside)
-    metrics._remembered.cache_clear()
+    resampling._remembered.cache_clear()
     again = metrics.summary(inside[::-1], outside[::-1])
     assert first == again
     assert metrics.summary(inside, outside, seed=1) != first
@@ -406,7 +415,7 @@ def test_the_same_seed_gives_the_same_interval_and_the_global_generator_is_left_
 def test_intervals_do_not_depend_on_what_is_remembered(monkeypatch):
     inside, outside = normal(50), normal(60, 1.0, seed=1)
     first = metrics.summary(inside, outside, threshold=1.0)
-    monkeypatch.setattr(metrics, "_REMEMBERED", 0)
+    monkeypatch.setattr(resampling, "_REMEMBERED", 0)
     assert metrics.summary(inside, outside, threshold=1.0) == first
 
 

@@ -1,5 +1,7 @@
 """Detectors of intermediate maps against plain loops from the papers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import references as ref
@@ -9,10 +11,15 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegressionCV
 from torch import nn
 
+from rood import data
+from rood.attacks import PGD
 from rood.detectors import Gram, LayeredMahalanobis, Mahalanobis, RankFeat
 from rood.errors import CapabilityError, InputError
+from rood.goals import look_in
+from rood.models import zoo
 from rood.models.wrap import wrap
-from rood.seeds import row_keys
+from rood.seeds import generator, row_keys
+from rood.threat import Linf
 
 
 @pytest.fixture
@@ -245,6 +252,33 @@ def test_layered_mahalanobis_steps_for_each_layer_and_looks_for_the_class_again(
         want.append(row)
     close(d.terms(x), want, rtol=1e-5)
     assert d.cost() == (4, 2)
+
+
+def test_layered_mahalanobis_surrogate_steps_along_tanh_in_place_of_the_sign(double, layered):
+    layers, of = layered
+    eta = 0.02
+    d = LayeredMahalanobis(double.model, layers=layers, eta=eta).fit(double.train)
+    x = torch.cat([double.inside[:1], double.outside[:1]])
+    want = []
+    for image in x.numpy():
+        slopes = [ref.slopes(lambda v, i=i: of(v)[i], image) for i in range(2)]
+        steps = [np.tanh(g / np.abs(g).mean()) for g in slopes]
+        want.append(-np.mean([of(image + eta * step)[i] for i, step in enumerate(steps)]))
+    (smooth,) = d.surrogates()
+    close(smooth(x), want, rtol=1e-5)
+    assert LayeredMahalanobis(double.model).surrogates() == ()
+
+
+def test_the_smooth_step_gets_an_attack_further_where_the_step_is_large():
+    inside = data.load("share:0-0.6@digits:inside")
+    outliers, near = (data.load(f"digits:{n}", limit=300) for n in ("outliers", "near"))
+    d = LayeredMahalanobis(zoo.load("digits-ce"), eta=0.01).fit(inside.batches(250))
+    d.weigh([inside.thin(300).pixels()], [outliers.pixels()])
+    near = near.thin(8).pixels()
+    goal = look_in(d)
+    climbs = lambda g: goal(PGD(steps=20)(g, near, Linf(0.02), generator(0, "climb"))).detach()
+    blind, foreseen = climbs(replace(goal, variants=())), climbs(goal.variants[0])
+    assert (foreseen - blind).mean() > 0.2 * (blind - goal(near).detach()).mean() > 0
 
 
 def test_one_layer_of_weight_minus_one_is_half_the_mahalanobis_distance(double, x):

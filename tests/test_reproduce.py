@@ -16,7 +16,7 @@ from rood.errors import InputError, ResultsError, UnknownNameError
 from rood.metrics import Interval
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
-from rood.reproduce.adaptive import lowered
+from rood.reproduce.adaptive import judged, lowered
 from rood.reproduce.experiment import SIZES, Context, Experiment, NotRun, Part, Row, printed
 from rood.reproduce.rows import UNDECIDED, averaged, claim, compared, decided, ours, read_rows
 from rood.reproduce.run import run
@@ -317,3 +317,16 @@ def test_our_suite_lowers_the_scores_of_ood_images_within_the_budget(world, tmp_
     still = detector.score(found) >= clean.min()
     further = lowered(context, detector, world.outside, clean - 100, budget, "toy")
     assert (detector.score(further)[still] <= detector.score(found)[still] + 1e-3).all()
+
+
+def test_our_suite_moves_both_sides_towards_each_other(world, tmp_path):
+    context = Context(SIZES["small"], out=tmp_path)
+    outside = {"first": world.outside[:2], "second": world.outside[2:5]}
+    detector = MSP(world.model)
+    before, after = judged(context, detector, world.inside[:4], outside, Linf(0.1), ("toy",))
+    passed = {"inside": before["inside"] > max(before[n].max() for n in outside)}
+    passed |= {n: before[n] < before["inside"].min() for n in outside}
+    assert [len(v) for v in after.values()] == [4, 2, 3]
+    assert (passed["inside"] | (after["inside"] > before["inside"])).all()
+    assert all((passed[n] | (after[n] < before[n])).all() for n in outside)
+    assert not any(p.all() for p in passed.values())

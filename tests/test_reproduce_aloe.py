@@ -226,3 +226,14 @@ def test_claims_under_our_suite_are_decided_by_the_intervals_of_few_images(half_
     assert (odin.ours, order.ours) == (outcome, outcome)
     elsewhere = [replace(r, column="gtsrb", low=0.0, high=1.0) for r in rows]
     assert [c.ours for c in claims_adaptive([*rows, *elsewhere])] == [outcome, outcome, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "numbers"),
+    [("table2", 60, 8), ("table4", 60, 6), ("figure2", 166, 160), ("adaptive", 38, 14)],
+)
+def test_the_other_experiments_run_on_what_is_shipped(tmp_path, name, rows, numbers):
+    found = [r.ours for r in rows_of(f"aloe/{name}", tmp_path) if r.kind in ("cell", "point")]
+    known = [v for v in found if v is not None]
+    assert (len(found), len(known)) == (rows, numbers)
+    assert np.isfinite(known).all()

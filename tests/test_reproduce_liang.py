@@ -23,7 +23,7 @@ from rood.reproduce.experiment import SIZES, Context, Network, Row
 from rood.reproduce.liang import EXPERIMENTS, claims, last_fall
 from rood.reproduce.liang_presets import CIFAR10
 from rood.reproduce.liang_scores import CODES, EXPOSED, SCORES, names_of
-from rood.reproduce.liang_systems import Case, matched, ready
+from rood.reproduce.liang_systems import Case, direct, matched, ready
 from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
 
@@ -283,8 +283,10 @@ def test_claims_count_what_holds():
         made("last_fall", "official", 0.2),
         made("auroc", "standard", 0.0),
     ]
-    half, flat, direct = claims("liang/table5", found)
-    assert (half.ours, flat.ours, direct.ours) == (1.0, 0.0, 1.0)
+    half, elsewhere, flat, direct = claims("liang/table5", found)
+    assert (half.ours, elsewhere.ours, flat.ours, direct.ours) == (1.0, 0.0, 0.0, 1.0)
+    near = [replace(found[1], ours=0.29)]
+    assert [c.ours for c in claims("liang/table5", near)] == [None, 1.0, None, None]
     assert half.column.startswith("1 of 1")
     assert [c.ours for c in claims("liang/table5", [])] == [None] * 3
 
@@ -323,3 +325,16 @@ def test_without_any_data_the_presets_run_on_the_shipped_digits(monkeypatch, tmp
     assert of["standard", "auroc"] < 0.1
     assert BY_NAME["liang/presets"].on_digits
     assert np.isfinite(list(of.values())).all()
+
+
+def test_the_number_of_our_suite_is_that_of_its_scores_outside(rows, context):
+    for world in ("svhn", "cifar10", "cifar100"):
+        case = Case(world, (f"{world}/oe",), EXPOSED, "logits", steps=10_000)
+        value = auroc(inside=ready(context, case).clean_in, outside=direct(context, case))
+        (row,) = [
+            r
+            for r in rows["liang/table5"]
+            if r.attack == "standard" and r.column.startswith(f"{world} ")
+        ]
+        assert row.ours == pytest.approx(value)
+        assert value < 0.45

@@ -7,7 +7,6 @@ An image is accepted as in-distribution when its score is at most the threshold.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,12 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rood.errors import InputError
+from rood.resampling import draws
 
 Floats: TypeAlias = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.975)  # of a two-sided 95 % interval
-_CHUNK = 1 << 13  # resampled counts in work: with larger arrays page faults take most of the time
-_REMEMBERED = 1 << 21  # resampled counts kept for the next summary of as many scores: 16 MiB
 
 
 class Interval(NamedTuple):
@@ -260,6 +258,10 @@ def _bootstrap(c: Curve, resamples: int, seed: int) -> dict[str, Interval]:
     found = {}
     for name, value, values in zip(list(METRICS)[1:], _rest(c).tolist(), drawn, strict=True):
         low, high = np.quantile(values, [0.025, 0.975]).tolist()
+        if name == "detection_error":
+            # the least over thresholds lies below the truth, that of a resample twice as far: the
+            # upper end goes up by both, which holds the truth 9 times in 10 where it was 5 to 8
+            high += 2 * max(0.0, value - float(values.mean()))
         # resamples of scores that do not overlap are all alike, which is no proof of certainty
         wide = _around(value, low, high) if low < high else wilson(value, min(c.n_in, c.n_out))
         found[name] = wide._replace(high=min(wide.high, 0.5)) if name == "detection_error" else wide
@@ -274,27 +276,6 @@ def _rest(c: Curve) -> Floats:
 
 def _resampled(c: Curve, resamples: int, seed: int) -> Iterator[Curve]:
     """Curves of scores drawn with replacement, each side by itself, a few resamples at a time."""
-    few = resamples * (c.n_in + c.n_out) <= _REMEMBERED
     at_in, at_out = c.kept_in.astype(np.intp), c.kept_out.astype(np.intp)
-    for below_in, below_out in (_remembered if few else _drawn)(c.n_in, c.n_out, resamples, seed):
+    for below_in, below_out in draws(c.n_in, c.n_out, resamples, seed):
         yield Curve(below_in.take(at_in, axis=1), below_out.take(at_out, axis=1))
-
-
-@lru_cache(maxsize=4)
-def _remembered(n: int, m: int, resamples: int, seed: int) -> list[tuple[Floats, Floats]]:
-    return list(_drawn(n, m, resamples, seed))
-
-
-def _drawn(n: int, m: int, resamples: int, seed: int) -> Iterator[tuple[Floats, Floats]]:
-    """How many draws fall on the k lowest scores of each side: (r, n + 1) and (r, m + 1)."""
-    rng = np.random.default_rng(seed)
-    most = max(1, _CHUNK // (n + m))
-    for start in range(0, resamples, most):
-        r = min(most, resamples - start)
-        yield _below(rng, n, r), _below(rng, m, r)
-
-
-def _below(rng: np.random.Generator, n: int, r: int) -> Floats:
-    drawn = rng.integers(n, size=(r, n)) + n * np.arange(r)[:, None]
-    times = np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n)
-    return np.concatenate([np.zeros((r, 1)), times.cumsum(axis=1)], axis=1)

@@ -24,3 +24,16 @@ def at(point: Images, x: Images) -> Images:
     For point = x + eta sign(g(x)) this is the exact Jacobian almost everywhere: sign is flat.
     """
     return point + (x - x.detach())
+
+
+def smooth_sign(score: ScoreFunction, x: Images) -> Images:
+    """tanh of the score's gradient, in units of its mean size: a sign whose flips can be foreseen.
+
+    Where the caller differentiates, through the gradient as well.
+    """
+    if torch.is_grad_enabled() and x.requires_grad:
+        (grad,) = torch.autograd.grad(score(x).sum(), x, create_graph=True)
+    else:
+        _, grad = score_and_gradient(score, x)
+    scale = grad.detach().abs().flatten(1).mean(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
+    return torch.tanh(grad / scale)

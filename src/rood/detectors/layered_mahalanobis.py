@@ -1,6 +1,6 @@
 """Mahalanobis confidences of several layers, weighed alike or by a regression."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rood.covariance import squared_distances, whitener
-from rood.detectors._gradient import at, score_and_gradient
-from rood.detectors.base import Detector, OutputDetector
+from rood.detectors._gradient import at, score_and_gradient, smooth_sign
+from rood.detectors.base import Detector, OutputDetector, ScoreFunction
 from rood.errors import CapabilityError, InputError
 from rood.models.model import Model, Outputs
 from rood.shapes import Batches, Images, Labels, Scores
@@ -70,20 +70,39 @@ class LayeredMahalanobis(Detector):
         self.bias_ = torch.zeros_like(self.weights_[0])
 
     def score_images(self, x: Images) -> Scores:
-        return (self.terms(x) @ self.weights_.double() + self.bias_).to(x.dtype)
+        return self._weighed(self.terms(x)).to(x.dtype)
 
     def terms(self, x: Images) -> Float[Tensor, "b l"]:
         """M_l of every layer, each after its own step where eta > 0, in float64."""
-        self.confidences.choose_taps(x)
-        if self.eta == 0:
-            return self.confidences.of(self.model(x, self.confidences.taps))
-        columns = []
-        step = self.eta * self.model.std if self.eta_unit == "std" else self.eta
-        for i in range(len(self.weights_)):
-            one = lambda v, i=i: self.confidences.of(self.model(v, self.confidences.taps))[:, i]
+
+        def stepped(one: ScoreFunction) -> Images:
             _, gradient = score_and_gradient(one, x)
-            columns.append(one(at(x.detach() + step * gradient.sign(), x)))
-        return torch.stack(columns, dim=1)
+            return at(x.detach() + self._step() * gradient.sign(), x)
+
+        return self._terms(x, stepped)
+
+    def surrogates(self) -> tuple[ScoreFunction, ...]:
+        """The sign smoothed to tanh: with a large eta its flips are most of what can be gained."""
+
+        def smooth(x: Images) -> Scores:
+            stepped = lambda one: x + self._step() * smooth_sign(one, x)
+            return self._weighed(self._terms(x, stepped)).to(x.dtype)
+
+        return (smooth,) if self.eta > 0 else ()
+
+    def _terms(self, x: Images, stepped: Callable[[ScoreFunction], Images]) -> Float[Tensor, "b l"]:
+        self.confidences.choose_taps(x)
+        every = lambda v: self.confidences.of(self.model(v, self.confidences.taps))
+        if self.eta == 0:
+            return every(x)
+        layers = [lambda v, i=i: every(v)[:, i] for i in range(len(self.weights_))]
+        return torch.stack([one(stepped(one)) for one in layers], dim=1)
+
+    def _step(self) -> Tensor | float:
+        return self.eta * self.model.std if self.eta_unit == "std" else self.eta
+
+    def _weighed(self, terms: Float[Tensor, "b l"]) -> Float[Tensor, " b"]:
+        return terms @ self.weights_.double() + self.bias_
 
     def weigh(
         self: L,

@@ -1,8 +1,6 @@
 """Temperature and one step of input preprocessing before the softmax score."""
 
-import torch
-
-from rood.detectors._gradient import score_and_gradient
+from rood.detectors._gradient import score_and_gradient, smooth_sign
 from rood.detectors.base import Detector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model
@@ -43,12 +41,7 @@ class ODIN(Detector):
         """The sign smoothed to tanh, whose flips a gradient can foresee."""
 
         def smooth(x: Images) -> Scores:
-            if not (torch.is_grad_enabled() and x.requires_grad):
-                _, g = score_and_gradient(self._margin, x)
-            else:
-                (g,) = torch.autograd.grad(self._margin(x).sum(), x, create_graph=True)
-            scale = g.detach().abs().flatten(1).mean(dim=1).clamp_min(1e-12).view(-1, 1, 1, 1)
-            return self._margin(x - self.eta * torch.tanh(g / scale))
+            return self._margin(x - self.eta * smooth_sign(self._margin, x))
 
         return (smooth,)
 

@@ -4,13 +4,13 @@ The same nine rows under the paper's own attacks, as written and as coded, and i
 each attacked through the very score that judges it.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rood.reproduce.aloe_adaptive import adaptive
 from rood.reproduce.aloe_figure import figure2
 from rood.reproduce.aloe_tables import table1, table2, table3, table4
 from rood.reproduce.experiment import Experiment, Row, compared, ours
+from rood.reproduce.intervals import noise_of
 from rood.reproduce.rows import NOISE
 
 _NETS = "zoo networks cifar10-, cifar100-, gtsrb-{ce,oe,adv,aoe,aloe}"
@@ -98,8 +98,7 @@ def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
     """Whether what a row gained under the paper's attack is still there."""
     for world in _seen(rows):
         at = lambda row, w=world: ours(rows, row=row, column=w, attack="standard", metric="auroc")
-        # each of two by so much: their difference
-        noise = max(NOISE, _half_width(rows, world) / math.sqrt(2))
+        noise = _noise(rows, world)
         yield compared(
             "aloe/adaptive",
             f"{world}: ODIN still adds to ALOE when it is attacked through ODIN",
@@ -111,16 +110,11 @@ def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
         yield _in_order("aloe/adaptive", text, at, noise)
 
 
-def _half_width(rows: Sequence[Row], world: str) -> float:
-    """Of the widest interval among the AUROCs that are compared: the suite sees few images."""
+def _noise(rows: Sequence[Row], world: str) -> float:
+    """Of the AUROCs that are compared: the suite sees few images."""
     compared_with = ("ALOE", "ALOE+ODIN", "AOE", "ADV")
-    widths = [
-        (r.high - r.low) / 2
-        for r in rows
-        if r.metric == "auroc" and r.row in compared_with and r.column == world
-        if r.low is not None and r.high is not None
-    ]
-    return max(widths, default=0.0)
+    own = (r for r in rows if r.metric == "auroc" and r.row in compared_with and r.column == world)
+    return noise_of(i for r in own if (i := r.interval) is not None)
 
 
 _TEXT = "the text gives ALOE+ODIN's 92.69 as ALOE's, which is 91.26"

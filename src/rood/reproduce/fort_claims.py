@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from rood.metrics import Interval
 from rood.reproduce.experiment import Row, claim, decided
 from rood.reproduce.fort_systems import (
     AT_NEARER,
@@ -16,12 +17,14 @@ from rood.reproduce.fort_systems import (
     TURNED,
     World,
 )
+from rood.reproduce.intervals import difference, noise_of
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
 FAR = 0.1  # of an AUROC: what counts as far above
 TELLS = 0.75  # a detector that is below this unattacked has nothing to lose
 
-Values = dict[tuple[str, str, str], float | None]  # by row, column and attack
+Number = Interval | None
+Values = dict[tuple[str, str, str], Number]  # by row, column and attack
 
 ATTACKS = (  # which, what follows the column's name, and how a sentence calls it
     ("paper", "", "the paper's attack"),
@@ -51,7 +54,7 @@ def of_table3(rows: Sequence[Row]) -> Iterator[Row]:
             for attack, at, by in ATTACKS:
                 of = {n: found.get((f"{method}, {n}", column + at, attack)) for n in names}
                 both = of.pop("ensemble")
-                best = max(of, key=lambda n: -1.0 if of[n] is None else float(of[n] or 0))
+                best = max(of, key=lambda n: -1.0 if (v := of[n]) is None else v.value)
                 text = f"{method}: under {by}, the mean of two networks is above each of them"
                 before = [found.get((f"{method}, {n}", column, "clean")) for n in of]
                 values = ("mean", None if None in of.values() else both), (best, of[best])
@@ -92,7 +95,7 @@ def _far_beside_near(
         c: _difference(*(found.get((m, c + at, attack)) for m in DISTANCES[::-1])) for c in columns
     }
     # below 0 on the near set there is no lead that could shrink
-    by = math.inf if (known := lead[near]) is not None and known <= 0 else 0.0
+    by = math.inf if (known := lead[near]) is not None and known.value <= 0 else 0.0
     text = f"{under}, the lead of relative Mahalanobis shrinks on SVHN"
     yield _ordered("fort/table5", text, *lead.items(), by=by, before=before)
     for m in DISTANCES:
@@ -112,27 +115,27 @@ def _if_turned(rows: Sequence[Row], column: str) -> Iterator[tuple[str, str]]:
 
 
 def _values(rows: Sequence[Row]) -> Values:
-    return {(r.row, r.column, r.attack): r.ours for r in rows if r.metric == "auroc"}
+    return {(r.row, r.column, r.attack): r.interval for r in rows if r.metric == "auroc"}
 
 
 def _ordered(
     experiment: str,
     text: str,
-    *values: tuple[str, float | None],
+    *values: tuple[str, Number],
     by: float = 0.0,
-    before: Sequence[float | None] = (),  # unattacked: of detectors that tell nothing none is best
+    before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
 ) -> Row:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
-    numbers = [v for _, v in values if v is not None]
-    shown = ", ".join(f"{name} {'-' if v is None else f'{v:.3f}'}" for name, v in values)
-    if len(numbers) < len(values):
+    found = [v for _, v in values if v is not None]
+    shown = ", ".join(f"{name} {'-' if v is None else f'{v.value:.3f}'}" for name, v in values)
+    if len(found) < len(values):
         return claim(experiment, text, None, shown)
-    if (least := min((v for v in before if v is not None), default=1.0)) < TELLS:
+    if (least := min((v.value for v in before if v is not None), default=1.0)) < TELLS:
         shown += f"; unattacked {least:.3f}, with nothing to lose"
         return claim(experiment, text, None, shown, "unattacked it hardly tells images apart")
     falls = lambda *v: all(a - b > by for a, b in pairwise(v))
-    return claim(experiment, text, decided(falls, numbers), shown)
+    return claim(experiment, text, decided(falls, [v.value for v in found], noise_of(found)), shown)
 
 
-def _difference(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
+def _difference(a: Number, b: Number) -> Number:
+    return None if a is None or b is None else difference(a, b)

@@ -1,14 +1,15 @@
 """Intervals of what is made of several numbers, or of a number for each image."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy.stats import binom
 
 from rood.metrics import Interval
+from rood.reproduce.rows import NOISE
 
-__all__ = ["difference", "known", "median"]
+__all__ = ["difference", "known", "median", "noise_of"]
 
 
 def difference(after: Interval, before: Interval) -> Interval:
@@ -33,6 +34,15 @@ def median(values: Sequence[float] | np.ndarray) -> Interval:
     rank = int(binom.ppf(0.025, n, 0.5))  # fewer than so many lie below the median
     low, high = max(rank - 1, 0), min(n - rank, n - 1)
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
+
+
+def noise_of(intervals: Iterable[Interval]) -> float:
+    """By how much each of two numbers moves where their difference moves by its half-width.
+
+    Of the widest interval; of numbers without one, or of more images than matter, `NOISE`.
+    """
+    widths = [(i.high - i.low) / 2 for i in intervals]
+    return max(NOISE, max(widths, default=0.0) / math.sqrt(2))
 
 
 def known(interval: Interval) -> Interval | float | None:

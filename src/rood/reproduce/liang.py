@@ -34,6 +34,7 @@ MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
 IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
 HALF = 0.05  # around 1/2: what counts as matched
 PRINTED = 0.005  # around 1/2: where the paper says so
+NEAR = 0.1  # around what the paper prints, where that is not 1/2
 CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 LAST = 0.2  # the share of steps in which a flat curve falls no more
 
@@ -229,8 +230,12 @@ def _or_first(context: Context, *roles: str) -> str:
 def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     official = [r for r in rows if r.attack == "official"]
-    halves = [r for r in official if r.metric == "auroc" and _half(r.paper, PRINTED)]
+    ends = [r for r in official if r.metric == "auroc" and r.paper is not None]
+    halves = [r for r in ends if _half(r.paper, PRINTED)]
     yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, _is_half)
+    if others := [r for r in ends if r not in halves]:
+        text = f"where the paper is elsewhere, matching ends within {NEAR:g} of it"
+        yield _all(experiment, text, others, lambda r: abs(_gap(r)) <= NEAR)
     falls = [r for r in official if r.metric == "last_fall" and r.ours != 0]  # 0: it never moved
     flat = lambda r: float(r.ours or 0) < 0.01
     text = "ours: in its last fifth the loss falls by less than 1 % of its first value"
@@ -259,6 +264,12 @@ def _open(row: Row) -> bool:
 
 def _half(value: float | None, width: float) -> bool:
     return value is not None and abs(value - 0.5) <= width
+
+
+def _gap(row: Row) -> float:
+    assert row.ours is not None
+    assert row.paper is not None
+    return row.ours - row.paper
 
 
 def _is_half(row: Row) -> bool:

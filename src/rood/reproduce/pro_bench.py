@@ -124,9 +124,10 @@ class Bench:
         return f"{self.world.name}/judged"
 
     def pixels(self, name: str) -> Images:
-        """In-distribution images, or a share of an OOD set: all sets together make a side."""
+        """In-distribution images, or a share of an OOD set: the near ones together make a side."""
         n = self.context.size.images
-        limit = n if n is None or name == self.inside else max(4, n // 4)
+        side = next((s for s in (self.world.near, self.world.far) if name in s), (name,))
+        limit = None if n is None else max(4, n // len(side))
         if self.context.size.name == "tiny":
             limit = 16 if name == self.inside else 4
         return self.context.pixels(name, shape=self.network.shape, limit=limit)

@@ -56,6 +56,14 @@ class Row:
         """The same, with where it came from."""
         return replace(self, part=part)
 
+    @property
+    def interval(self) -> Interval | None:
+        """Our number with its ends; as its own ends where it has none."""
+        if self.ours is None:
+            return None
+        ends = (self.ours if v is None else v for v in (self.low, self.high))
+        return Interval(self.ours, *ends)
+
     def as_json(self) -> dict[str, Any]:
         """Only what says something; `Row(**as_json())` gives the row back."""
         plain = {f.name: f.default for f in fields(self)}
