@@ -9,6 +9,7 @@ import torch
 from references import close, fitted_on
 from torch.nn.functional import interpolate, log_softmax
 
+from rood import data
 from rood.detectors import (
     ASH,
     DICE,
@@ -26,6 +27,7 @@ from rood.detectors import (
     registry,
 )
 from rood.errors import InputError
+from rood.models import zoo
 from rood.models.model import Outputs
 
 
@@ -167,6 +169,13 @@ def test_the_scaling_does_not_overflow_where_what_is_kept_sums_to_nothing(make, 
     f[1] = 1e-30
     s = make(world.model).score_outputs(Outputs(world.model.head(f), f))
     assert s.isfinite().all()
+
+
+def test_react_refuses_a_percentile_that_would_make_all_scores_alike():
+    images = data.load("digits:inside", limit=200)
+    d = ReAct(zoo.load("digits-ce"), percentile=5.0)  # of features behind a ReLU
+    with pytest.raises(InputError, match="got 5, at which all are clipped to 0"):
+        d.fit(images.batches(100))
 
 
 @pytest.mark.parametrize("make", [ASH, Scale, ReAct, DICE])

@@ -40,7 +40,13 @@ class ReAct(OutputDetector):
     def finish(self) -> None:
         values = self._rows.rows().flatten()
         del self._rows
-        self.clip_ = percentile(values, self.percentile)
+        clip = percentile(values, self.percentile)
+        if clip <= values.min():
+            raise InputError(
+                f"expected a percentile above the least feature, got {self.percentile:g}, at which "
+                f"all are clipped to {float(clip):g} and all scores alike: try 90"
+            )
+        self.clip_ = clip
 
     def score_outputs(self, out: Outputs) -> Scores:
         clipped = torch.minimum(out.features, self.clip_.to(out.features.dtype))
