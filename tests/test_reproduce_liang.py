@@ -20,7 +20,8 @@ from rood.models.generative.glow import GlowNetwork
 from rood.models.wrap import wrap
 from rood.reproduce import liang_systems
 from rood.reproduce.experiment import SIZES, Context, Network, Row
-from rood.reproduce.liang import EXPERIMENTS, claims, last_fall
+from rood.reproduce.liang import EXPERIMENTS, last_fall
+from rood.reproduce.liang_claims import claims
 from rood.reproduce.liang_presets import CIFAR10
 from rood.reproduce.liang_scores import CODES, EXPOSED, SCORES, names_of
 from rood.reproduce.liang_systems import Case, direct, matched, ready
@@ -208,8 +209,10 @@ def test_a_flat_end_of_a_loss_is_told_from_a_falling_one(context):
     flat = torch.cat([torch.linspace(100, 1, 80), torch.ones(20)])
     falling = torch.linspace(100, 1, 100)
     as_losses = lambda v: replace(found, losses=v[:, None].expand(-1, 3))
-    assert last_fall(as_losses(flat)) == pytest.approx(0, abs=1e-6)
-    assert last_fall(as_losses(falling)) == pytest.approx(0.1, abs=0.02)
+    assert last_fall(as_losses(flat)).value == pytest.approx(0, abs=1e-6)
+    assert last_fall(as_losses(falling)).value == pytest.approx(0.1, abs=0.02)
+    one_falls = replace(found, losses=torch.stack([flat, falling, flat], dim=1))
+    assert last_fall(one_falls) == pytest.approx((0, 0, 0.1), abs=0.02)
 
 
 @pytest.fixture(scope="module")

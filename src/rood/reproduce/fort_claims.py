@@ -64,15 +64,16 @@ def of_table3(rows: Sequence[Row]) -> Iterator[Row]:
 def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
     """Few pixels to move beside many."""
     found = _values(rows)
-    for method in DISTANCES:
-        for attack, at, by in ATTACKS:
-            values = [
-                (s, found.get((f"{method}, {s}", f"cifar10{at}", attack)))
-                for s in ("32x32", "network's size")
-            ]
-            text = f"{method}: under {by}, an attacker of 32x32 pixels does far less"
-            before = [found.get((f"{method}, {s}", "cifar10", "clean")) for s, _ in values]
-            yield _ordered("fort/table4", text, *values, by=FAR, before=before)
+    for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
+        for method in DISTANCES:
+            for attack, at, by in ATTACKS:
+                values = [
+                    (s, found.get((f"{method}, {s}", column + at, attack)))
+                    for s in ("32x32", "network's size")
+                ]
+                text = f"{method}: under {by}, an attacker of 32x32 pixels does far less"
+                before = [found.get((f"{method}, {s}", column, "clean")) for s, _ in values]
+                yield _ordered("fort/table4", where + text, *values, by=FAR, before=before)
 
 
 def of_table5(rows: Sequence[Row]) -> Iterator[Row]:

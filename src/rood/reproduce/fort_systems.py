@@ -39,6 +39,7 @@ LEVEL = 1 / 255
 NEARER = LEVEL / 4  # where weaker networks than the paper's are not at the floor yet
 AT_NEARER = ", at 0.25/255"
 ATTACKED = 128  # images, in the paper
+DECIDING = 512  # where the paper has no number, enough to tell detectors apart
 RECORDS = 30
 BATCH = 500  # images that pass a network together
 ALL = 10**9
@@ -65,6 +66,7 @@ class World:
 
 # the other way round, where a network that can be trained here does tell the two apart
 TURNED = World("cifar10/fit", "cifar10/test", "cifar100/test", ("cifar10/ce",))
+LARGE = replace(TURNED, networks=("cifar10/large",))  # one that enlarges its images
 PAIR = {
     "first network": ("cifar10/ce",),
     "second network": ("cifar10/augmix",),
@@ -145,9 +147,11 @@ def worst(context: Context, system: System) -> Scores:
     return context.remember(("fort", "standard", system), make)
 
 
-def attacked(context: Context) -> int:
+def attacked(context: Context, world: World) -> int:
     """How many images are moved."""
-    return 16 if context.size.name == "tiny" else ATTACKED
+    if context.size.name == "tiny":
+        return 16
+    return ATTACKED if world.inside == World.inside else DECIDING
 
 
 def _ready(context: Context, system: System) -> Ready:
@@ -159,7 +163,7 @@ def _ready(context: Context, system: System) -> Ready:
         detector, shape, name = _of_networks(context, system)
     few = 128 if context.size.name == "tiny" else None
     inside = context.pixels(world.inside, limit=few)
-    outside = context.pixels(world.outside, limit=attacked(context))
+    outside = context.pixels(world.outside, limit=attacked(context, world))
     if world.small:
         detector = LowResolution(detector, size=shape[1:])
     else:

@@ -42,9 +42,7 @@ class Case:
     start: str = "noise"
     eps: float = 10.0  # L2, in pixel units
     steps: int = 1000  # the paper's
-    most: int = (
-        200  # of these, at small, to save time: the rows `last_fall` tell whether that was enough
-    )
+    most: int = 1000  # of these, at small: the rows `last_fall` tell whether that was enough
 
 
 @dataclass(frozen=True, eq=False)

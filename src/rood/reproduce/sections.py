@@ -19,7 +19,7 @@ NAMES = {
     "robust_accuracy": "accuracy under attack",
     "auroc_change": "AUROC, after the attack less before",
     "mape_median": "error of the code, as a share of it, in the median image",
-    "last_fall": "fall of the median loss in its last fifth, as a share of its first value",
+    "last_fall": "fall of the loss in its last fifth, as a share of its first value, median",
 }
 OUTCOMES = {None: "not tested", 1.0: "holds", 0.0: "does not hold", UNDECIDED: "undecided"}
 ORDER = ("clean", "paper", "official", "standard")
