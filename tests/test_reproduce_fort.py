@@ -1,5 +1,7 @@
 """FORT's tables and figures on digits and a tiny transformer that stand in for everything."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -220,6 +222,17 @@ def test_turned_round_an_attacker_of_few_pixels_is_held_against_one_of_many(few,
     ]
     (decided,) = [c for c in of_table4(found) if c.ours is not None]
     assert decided.row.startswith("CIFAR-10 inside: Mahalanobis: under the paper's attack")
+    assert decided.ours == holds
+
+
+@pytest.mark.parametrize(("half", "holds"), [(0.02, 1.0), (0.1, 0.5)])
+def test_scores_whose_intervals_overlap_are_not_ranked(half, holds):
+    values = {"Relative Mahalanobis": 0.7, "Mahalanobis": 0.6, "MSP": 0.5}
+    found = [
+        replace(made("fort/table1", m, TURNED.column, "paper", v), low=v - half, high=v + half)
+        for m, v in values.items()
+    ]
+    (decided,) = [c for c in of_table1(found) if c.ours is not None]
     assert decided.ours == holds
 
 
