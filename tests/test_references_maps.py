@@ -238,34 +238,31 @@ def test_layered_mahalanobis_equals_its_reference(double, x, layered):
     close(d.score(x), -want.mean(axis=1), rtol=1e-6)
 
 
-def test_layered_mahalanobis_steps_for_each_layer_and_looks_for_the_class_again(double, layered):
+@pytest.fixture
+def stepping(double, layered):
+    """With a step before every layer, two images, and their terms in plain loops."""
     layers, of = layered
-    eta = 0.02
-    d = LayeredMahalanobis(double.model, layers=layers, eta=eta).fit(double.train)
+    d = LayeredMahalanobis(double.model, layers=layers, eta=0.02).fit(double.train)
     x = torch.cat([double.inside[:1], double.outside[:1]])
-    want = []
-    for image in x.numpy():
-        row = []
-        for i in range(2):
-            slope = ref.slopes(lambda v, i=i: of(v)[i], image)
-            row.append(of(image + eta * np.sign(slope))[i])
-        want.append(row)
-    close(d.terms(x), want, rtol=1e-5)
+
+    def terms(image, direction):
+        slopes = [ref.slopes(lambda v, i=i: of(v)[i], image) for i in range(2)]
+        return [of(image + d.eta * direction(g))[i] for i, g in enumerate(slopes)]
+
+    return d, x, lambda direction: np.array([terms(image, direction) for image in x.numpy()])
+
+
+def test_layered_mahalanobis_steps_for_each_layer_and_looks_for_the_class_again(stepping):
+    d, x, terms = stepping
+    close(d.terms(x), terms(np.sign), rtol=1e-5)
     assert d.cost() == (4, 2)
 
 
-def test_layered_mahalanobis_surrogate_steps_along_tanh_in_place_of_the_sign(double, layered):
-    layers, of = layered
-    eta = 0.02
-    d = LayeredMahalanobis(double.model, layers=layers, eta=eta).fit(double.train)
-    x = torch.cat([double.inside[:1], double.outside[:1]])
-    want = []
-    for image in x.numpy():
-        slopes = [ref.slopes(lambda v, i=i: of(v)[i], image) for i in range(2)]
-        steps = [np.tanh(g / np.abs(g).mean()) for g in slopes]
-        want.append(-np.mean([of(image + eta * step)[i] for i, step in enumerate(steps)]))
+def test_layered_mahalanobis_surrogate_steps_along_tanh_in_place_of_the_sign(double, stepping):
+    d, x, terms = stepping
     (smooth,) = d.surrogates()
-    close(smooth(x), want, rtol=1e-5)
+    bent = lambda slope: np.tanh(slope / np.abs(slope).mean())
+    close(smooth(x), -terms(bent).mean(axis=1), rtol=1e-5)
     assert LayeredMahalanobis(double.model).surrogates() == ()
 
 

@@ -16,7 +16,7 @@ from rood.models.wrap import wrap
 from rood.reproduce.experiment import SIZES, Context, Row
 from rood.reproduce.fort import EXPERIMENTS
 from rood.reproduce.fort_claims import of_table1, of_table3, of_table4, of_table5
-from rood.reproduce.fort_systems import TURNED
+from rood.reproduce.fort_systems import LARGE, TURNED, World, attacked
 from rood.reproduce.run import run
 
 INSIDE = "digits:inside"
@@ -211,6 +211,11 @@ def test_of_detectors_that_tell_nothing_apart_neither_pixels_nor_distance_decide
         for attack, v in (("clean", 0.6), ("paper", attacked))
     ]
     assert all(c.ours is None for c in [*of_table4(few), *of_table5(far)])
+
+
+def test_the_papers_world_has_its_number_of_images_and_the_other_more(tmp_path):
+    context = Context(SIZES["small"], out=tmp_path)
+    assert [attacked(context, w) for w in (World(), TURNED, LARGE)] == [128, 512, 512]
 
 
 @pytest.mark.parametrize(("few", "holds"), [(0.5, 1.0), (0.22, 0.0), (0.301, 0.5)])

@@ -1,5 +1,7 @@
 """PRO's tables and figures on what is shipped, and `pro/imagenet` on a network of one's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,12 @@ def test_one_climb_serves_every_count_of_steps(bare):
         for k in (1, 3):
             apart = PRO(MSP(bench.model), eps=1e-3, steps=k).score(x)
             assert torch.allclose(whole[: k + 1].amax(dim=0), apart)
+
+
+def test_the_near_sets_together_are_as_many_as_asked_for_and_so_are_the_far_ones(tmp_path):
+    bench = Bench(Context(replace(SIZES["small"], images=40), out=tmp_path), DIGITS, "ce")
+    count = lambda names: sum(len(bench.pixels(n)) for n in names)
+    assert [count(n) for n in ((bench.inside,), DIGITS.near, DIGITS.far)] == [40, 40, 40]
 
 
 def test_steps_are_chosen_on_images_that_no_row_is_judged_on(bare):

@@ -352,6 +352,8 @@ def test_the_zoo_is_there_by_name():
     assert seeds == list(range(5))
     small = recipes.get("cifar10-ensemble-3").settings
     assert (small.epochs, small.lr, small.augment.flip) == (20, 0.2, True)
+    moved = recipes.get("cifar10-large").settings.augment  # as on 32x32, four times as large
+    assert (moved.shift, moved.flip) == (16, True)
     large = [r for r in recipes.RECIPES.values() if r.backbone == "resnet18"]
     assert all(r.architecture["width"] < 64 for r in large)  # or the weights would be too many
 

@@ -16,11 +16,12 @@ def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     official = [r for r in rows if r.attack == "official"]
     ends = [r for r in official if r.metric == "auroc" and r.paper is not None]
-    halves = [r for r in ends if _half(r.paper, PRINTED)]
-    yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, _is_half)
+    halves = [r for r in ends if _near(r.paper, 0.5, PRINTED)]
+    matched = lambda r: _near(r.ours, 0.5, HALF)
+    yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, matched)
     if others := [r for r in ends if r not in halves]:
         text = f"where the paper is elsewhere, matching ends within {NEAR:g} of it"
-        yield _all(experiment, text, others, lambda r: abs(_gap(r)) <= NEAR)
+        yield _all(experiment, text, others, lambda r: _near(r.ours, r.paper, NEAR))
     falls = [r for r in official if r.metric == "last_fall" and r.ours != 0]  # 0: it never moved
     flat = lambda r: float(r.ours or 0) < 0.01
     text = "ours: in its last fifth the loss falls by less than 1 % of its first value"
@@ -47,15 +48,5 @@ def _open(row: Row) -> bool:
     return found is not None and int(found[1]) < int(found[2])
 
 
-def _half(value: float | None, width: float) -> bool:
-    return value is not None and abs(value - 0.5) <= width
-
-
-def _gap(row: Row) -> float:
-    assert row.ours is not None
-    assert row.paper is not None
-    return row.ours - row.paper
-
-
-def _is_half(row: Row) -> bool:
-    return _half(row.ours, HALF)
+def _near(value: float | None, other: float | None, width: float) -> bool:
+    return value is not None and other is not None and abs(value - other) <= width
