@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rood.reproduce import experiments
 from rood.reproduce.page import write_page
-from rood.reproduce.rows import Row, read_rows
-from rood.reproduce.sections import NAMES, About, Line, Section, sections, shrinking
+from rood.reproduce.rows import LOSS, Row, read_rows
+from rood.reproduce.sections import NAMES, About, Line, Panel, Section, sections, shrinking
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results" / "reproduction"
+ALONG = (0, 0.2, 0.4, 0.6, 0.8, 1)  # an attack
 
 HEAD = """# The papers' numbers beside ours
 
@@ -100,6 +101,22 @@ def _section(section: Section) -> Iterator[str]:
                 "network", "note"]  # fmt: skip
         table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
         yield "\n".join([*table, *(_row(x) for x in lines if x.main)])
+    for panel in section.panels:
+        if panel.y == LOSS:
+            yield f"### {section.name}: {LOSS}"
+            yield _curves(panel)
+
+
+def _curves(panel: Panel) -> str:
+    """A loss curve a line; flat where the last columns are alike."""
+    head = ["row", *(f"{share:.0%} of the steps" for share in ALONG)]
+    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for name, curve in panel.curves.items():
+        last = max(x for x, _ in curve)
+        nearest = (min(curve, key=lambda p: abs(p[0] - share * last)) for share in ALONG)
+        values = (f"{y:.2g}" for _, y in nearest)
+        table.append(f"| {' | '.join((_cell(name), *values))} |")
+    return "\n".join(table)
 
 
 def _row(x: Line) -> str:

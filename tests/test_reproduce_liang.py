@@ -93,6 +93,20 @@ def test_a_table_has_all_its_cells_with_numbers(rows, name, lines, direct):
     assert [(r.attack, r.metric) for r in printed] == [("official", "auroc")] * lines
 
 
+@pytest.mark.parametrize("name", ["table1", "table3", "table8"])
+def test_a_table_shows_how_each_loss_fell(rows, name):
+    """One curve a line, from the first loss on."""
+    points = [r for r in rows[f"liang/{name}"] if r.kind == "point"]
+    lines = {r.row for r in points}
+    parts = {r.part for r in rows[f"liang/{name}"] if r.kind == "cell"}
+    assert len(lines) == len(parts)
+    for line in lines:
+        curve = [r for r in points if r.row == line]
+        assert [r.x for r in curve] == [0, 1, 2]  # all steps of `tiny`
+        assert curve[0].ours == 1
+        assert curve[-1].ours < 1
+
+
 @pytest.mark.parametrize("name", ["scatter", "histograms", "losses", "figure3", "figure11"])
 def test_a_figure_has_points(rows, name):
     points = [r for r in rows[f"liang/{name}"] if r.kind == "point" and r.ours is not None]

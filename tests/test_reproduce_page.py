@@ -7,7 +7,7 @@ import sys
 from docs import reproduction
 from rood.metrics import Interval
 from rood.reproduce.page import render, write_page
-from rood.reproduce.rows import UNDECIDED, Row, claim
+from rood.reproduce.rows import LOSS, UNDECIDED, Row, claim
 from rood.reproduce.sections import About, Shrunk, sections, shrinking
 
 EVIL = "<script>alert(1)</script>"
@@ -85,3 +85,17 @@ def test_the_head_of_the_page_counts_every_outcome(tmp_path):
     text = write_page([*rows(), unsure], {}, tmp_path / "page.html").read_text()
     head = " ".join(text.split())
     assert "claims: 1 hold, 0 do not, 1 are undecided, 1 not tested" in head
+
+
+def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+    point = Row(
+        experiment="toy/table1", row="a|b", group="a|b", column="step", metric=LOSS, kind="point"
+    )
+    falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
+    made = [point.found(y, x=10.0 * i) for i, y in enumerate(falls)]
+    text = "".join(json.dumps(r.as_json()) + "\n" for r in [*rows(), *made])
+    (tmp_path / "toy.jsonl").write_text(text)
+    page = reproduction.page()
+    assert f"### toy/table1: {LOSS}" in page
+    assert r"| a\|b | 1 | 0.5 | 0.25 | 0.12 | 0.1 | 0.1 |" in page

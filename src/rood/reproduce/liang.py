@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from rood.matching import Matched
 from rood.metrics import Interval, summary
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, printed
@@ -28,10 +30,12 @@ from rood.reproduce.liang_scores import (
     odin_name,
 )
 from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored, stuck
+from rood.reproduce.rows import LOSS
 
 MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
 IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
 LAST = 0.2  # the share of steps in which a flat curve falls no more
+CURVE = 26  # points of a loss curve: every twenty-fifth part of the way
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     else:
         yield cells["mape"].not_run("codes of 0 have no relative error")
     yield cells["fall"].found(last_fall(found), n, m, network=network)
+    yield from loss_curve(found, cells["official"], f"{cells['clean'].row}, {line.case.start}")
     if "standard" in cells:
         lowered = direct(context, line.case)
         own = summary(s.clean_in, lowered, resamples=1)["auroc"]
@@ -97,6 +102,16 @@ def last_fall(found: Matched) -> Interval:
     start = int(len(loss) * (1 - LAST))
     falls = (loss[start - 1] - loss[start:].mean(dim=0)) / loss[0].clamp_min(1e-30)
     return median(falls.cpu().numpy())
+
+
+def loss_curve(found: Matched, cell: Row, name: str) -> Iterator[Row]:
+    """The loss of the median image along the way, as a share of what each began with."""
+    shares = found.losses.double() / found.losses[0].double().clamp_min(1e-30)
+    middle = shares.median(dim=1).values
+    point = replace(cell, row=name, group=name, column="step", metric=LOSS, kind="point")
+    point = replace(point, paper=None, note="")
+    for i in np.unique(np.linspace(0, len(middle) - 1, CURVE).round().astype(int)):
+        yield point.found(float(middle[i]), x=float(i))
 
 
 def _parts(experiment: str, lines: Sequence[Line], context: Context) -> Iterator[Part]:

@@ -27,7 +27,7 @@ from rood.reproduce.liang_scores import CODES, SCORES, names_of
 from rood.shapes import Images, Scores
 from rood.threat import L2
 
-LARGE = 100  # pixels: beyond that fewer images and steps
+LARGE = 100  # pixels: beyond that fewer images
 AT_ONCE = 50  # images whose slopes are looked at
 
 

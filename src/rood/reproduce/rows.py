@@ -14,6 +14,7 @@ from rood.metrics import Interval
 Kind = Literal["cell", "point", "claim", "image"]
 
 UNDECIDED = 0.5  # of a claim, between 0 and 1
+LOSS = "loss of the median image, as a share of its first"  # along an attack
 NOISE = 0.005  # of an AUROC or a share: a verdict that turns on less is none
 
 
