@@ -87,7 +87,7 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     else:
         yield cells["mape"].not_run("codes of 0 have no relative error")
     yield cells["fall"].found(last_fall(found), n, m, network=network)
-    yield from loss_curve(found, cells["official"], f"{cells['clean'].row}, {line.case.start}")
+    yield from loss_curve(found, cells["official"])
     if "standard" in cells:
         lowered = direct(context, line.case)
         own = summary(s.clean_in, lowered, resamples=1)["auroc"]
@@ -104,8 +104,9 @@ def last_fall(found: Matched) -> Interval:
     return median(falls.cpu().numpy())
 
 
-def loss_curve(found: Matched, cell: Row, name: str) -> Iterator[Row]:
+def loss_curve(found: Matched, cell: Row) -> Iterator[Row]:
     """The loss of the median image along the way, as a share of what each began with."""
+    name = f"{cell.row}, {cell.column.partition(',')[0]}"  # two lines may differ in their worlds
     shares = found.losses.double() / found.losses[0].double().clamp_min(1e-30)
     middle = shares.median(dim=1).values
     point = replace(cell, row=name, group=name, column="step", metric=LOSS, kind="point")

@@ -79,9 +79,15 @@ def _preprocessed(detector: Detector, models: Sequence[Model], x: Images) -> Enc
     return preprocessed_logits(detector) if detector.eta else logits(detector.model)
 
 
+def _classifier_input(detector: Detector, models: Sequence[Model], x: Images) -> Encoder:
+    """What enters the hidden layers of VGG13; with no hidden layers, the features."""
+    names = dict(models[0].net.named_modules())
+    return layers(models[0], ("flat",)) if "flat" in names else features(models[0])
+
+
 CODES: dict[str, Code] = {
     "features": lambda detector, models, x: features(models[0]),
-    "classifier input": lambda detector, models, x: features(models[0]),
+    "classifier input": _classifier_input,
     "logits": lambda detector, models, x: logits(models[0]),
     "preprocessed logits": _preprocessed,
     "layers": lambda detector, models, x: layers(models[0], models[0].stages(x)),

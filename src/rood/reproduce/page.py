@@ -77,7 +77,7 @@ def _figure(panel: Panel) -> dict[str, Any]:
     for i, (group, curve) in enumerate(panel.curves.items()):
         colour = COLOURS[i % len(COLOURS)]
         x, y = zip(*sorted(curve), strict=True)
-        trace: dict[str, Any] = {"x": x, "y": y, "name": plot_text(group, 40)}
+        trace: dict[str, Any] = {"x": x, "y": y, "name": plot_text(group, 90)}
         if panel.scattered:
             label = {"mode": "markers+text", "text": [plot_text(group)], "textposition": "top"}
             trace |= label | {"textposition": "top center", "showlegend": False}
