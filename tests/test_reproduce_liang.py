@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from rood.detectors.base import Detector
-from rood.metrics import auroc
+from rood.detectors.msp import MSP
+from rood.metrics import auroc, wilson
 from rood.models import backbones, checkpoint
 from rood.models import zoo as zoo_of_rood
 from rood.models.generative.autoencoder import AutoEncoderNetwork
@@ -93,7 +94,7 @@ def test_a_table_has_all_its_cells_with_numbers(rows, name, lines, direct):
     assert [(r.attack, r.metric) for r in printed] == [("official", "auroc")] * lines
 
 
-@pytest.mark.parametrize("name", ["table1", "table3", "table8"])
+@pytest.mark.parametrize("name", ["table1", "table3", "table5", "table6", "table8"])
 def test_a_table_shows_how_each_loss_fell(rows, name):
     """One curve a line, from the first loss on."""
     points = [r for r in rows[f"liang/{name}"] if r.kind == "point"]
@@ -212,6 +213,23 @@ def test_scores_codes_and_starts_have_the_names_of_the_tables():
     assert set(liang_systems.STARTS) == {"noise", "spiral", "checkerboard", "chestxray", "lung-ct"}
 
 
+def test_what_enters_the_classifier_of_a_vgg_is_what_its_convolutions_end_in():
+    """Not the input of its last layer: two hidden ones lie between."""
+    model = wrap(backbones.create("vgg13", classes=4, seed=0, width=2), mean=(0.5,), std=(0.5,))
+    x = torch.rand(3, 3, 32, 32)
+    code = CODES["classifier input"](MSP(model), [model], x)
+    ends = model.net.layers((x - 0.5) / 0.5).flatten(1)
+    torch.testing.assert_close(code(x), ends)
+    assert not torch.equal(code(x), model(x).features)
+
+
+def test_without_hidden_layers_the_features_enter_the_classifier(context):
+    model = context.network("cifar10/ce").model
+    x = context.pixels("cifar10/test", limit=2)
+    code = CODES["classifier input"](MSP(model), [model], x)
+    assert torch.equal(code(x), model(x).features)
+
+
 def test_starts_of_one_image_are_alike_and_noise_is_not(context):
     for start, alike in (("chestxray", True), ("spiral", True), ("noise", False)):
         x = ready(context, replace(CIFAR10, start=start)).starts
@@ -293,8 +311,12 @@ def test_starts_without_a_slope_are_counted(context, monkeypatch):
     assert liang_systems.stuck(context, None) == 0.75
 
 
+CLEAN = made("auroc", "clean", 0.95)
+
+
 def test_claims_count_what_holds():
     found = [
+        CLEAN,
         made("auroc", "official", 0.51, paper=0.5),
         made("auroc", "official", 0.9, paper=0.2),  # the paper itself is not at one half
         made("last_fall", "official", 0.2),
@@ -302,17 +324,31 @@ def test_claims_count_what_holds():
     ]
     half, elsewhere, flat, direct = claims("liang/table5", found)
     assert (half.ours, elsewhere.ours, flat.ours, direct.ours) == (1.0, 0.0, 0.0, 1.0)
-    near = [replace(found[1], ours=0.29)]
+    near = [CLEAN, replace(found[2], ours=0.29)]
     assert [c.ours for c in claims("liang/table5", near)] == [None, 1.0, None, None]
     assert half.column.startswith("1 of 1")
     assert [c.ours for c in claims("liang/table5", [])] == [None] * 3
 
 
+def test_a_match_at_the_border_is_undecided():
+    """0.549 is within 0.05 of one half; as little as 0.001 more would not be."""
+    first = lambda value: next(claims("t", [CLEAN, made("auroc", "official", value, paper=0.5)]))
+    assert [first(v).ours for v in (0.54, 0.549, 0.553, 0.56)] == [1.0, UNDECIDED, UNDECIDED, 0.0]
+    assert first(0.549).column == "0 of 1, 0.549 to 0.549; 1 at the border"
+
+
+def test_detectors_that_told_nothing_apart_have_nothing_to_lose():
+    blind = replace(CLEAN, ours=0.16)
+    found = [made("auroc", "official", 0.5, paper=0.5), made("auroc", "standard", 0.0)]
+    assert [c.ours for c in claims("liang/table8", [CLEAN, *found])] == [1.0, None, 1.0]
+    assert [c.ours for c in claims("liang/table8", [blind, *found])] == [None] * 3
+
+
 def test_attacks_that_could_not_begin_tell_nothing():
     note = "another network; no slope at 100% of the starts"
-    found = [made("last_fall", "official", 0.0), made("auroc", "standard", 0.9)]
+    found = [CLEAN, made("last_fall", "official", 0.0), made("auroc", "standard", 0.9)]
     assert [c.ours for c in claims("liang/table6", found)] == [None, None, 0.0]
-    stuck = [found[0], replace(found[1], note=note)]
+    stuck = [*found[:2], replace(found[2], note=note)]
     assert [c.ours for c in claims("liang/table6", stuck)] == [None] * 3
 
 
@@ -320,9 +356,28 @@ def test_a_match_that_was_cut_short_refutes_nothing():
     missed = made("auroc", "official", 0.7, paper=0.5)
     cut = replace(missed, note="another network; 200 steps, the paper 1000")
     whole = replace(missed, note="another network; 1000 steps, the paper 1000")
-    first = lambda *rows: next(iter(claims("liang/table5", rows)))
+    first = lambda *rows: next(iter(claims("liang/table5", [CLEAN, *rows])))
     assert (first(cut).ours, first(whole).ours, first(cut, whole).ours) == (UNDECIDED, 0.0, 0.0)
     assert first(cut).column == "0 of 1, 0.700 to 0.700; 1 cut short"
+
+
+def test_one_image_is_one_image_however_many_pairs_it_starts(context, rows):
+    """From one spiral an attack without a target gives one image, and the interval says so."""
+    s = ready(context, Case("cifar10", ("cifar10/ce",), "MSP", "logits", "spiral", 5.0))
+    assert s.alike
+    n, scores = len(s.clean_in), s.clean_in.median().expand(8)
+    found, m = s.ranked(scores)
+    below = (s.clean_in < scores[0]).double().mean() + (s.clean_in == scores[0]).double().mean() / 2
+    assert m == 1
+    assert found.value == pytest.approx(below.item())
+    assert found == wilson(found.value, n)
+    assert s.ranked(scores, paired=True)[1] == 8
+    noise = ready(context, Case("cifar10", ("cifar10/ce",), "MSP", "logits"))
+    assert not noise.alike
+    assert noise.ranked(scores)[1] == 8
+    counts = {(r.attack, r.metric): r.n_out for r in cells(rows["liang/table8"])}
+    assert counts["clean", "auroc"] == counts["standard", "auroc"] == 1
+    assert counts["official", "auroc"] == 8
 
 
 def test_a_code_forgets_at_least_what_it_cannot_hold(rows):

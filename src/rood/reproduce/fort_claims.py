@@ -18,10 +18,10 @@ from rood.reproduce.fort_systems import (
     World,
 )
 from rood.reproduce.intervals import difference, noise_of
+from rood.reproduce.rows import TELLS
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
 FAR = 0.1  # of an AUROC: what counts as far above
-TELLS = 0.75  # a detector that is below this unattacked has nothing to lose
 
 Number = Interval | None
 Values = dict[tuple[str, str, str], Number]  # by row, column and attack

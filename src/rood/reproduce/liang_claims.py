@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from rood.reproduce.experiment import Row, claim
-from rood.reproduce.rows import UNDECIDED
+from rood.reproduce.rows import NOISE, TELLS, UNDECIDED, decided
 
 HALF = 0.05  # around 1/2: what counts as matched
 PRINTED = 0.005  # around 1/2: where the paper says so
@@ -14,32 +14,47 @@ CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
-    official = [r for r in rows if r.attack == "official"]
-    ends = [r for r in official if r.metric == "auroc" and r.paper is not None]
+    before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
+    tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
+    official = [r for r in rows if r.attack == "official" and r.kind == "cell"]
+    ends = [r for r in official if r.metric == "auroc" and r.paper is not None and tells(r)]
     halves = [r for r in ends if _near(r.paper, 0.5, PRINTED)]
-    matched = lambda r: _near(r.ours, 0.5, HALF)
+    matched = lambda r: lambda v: abs(v - 0.5) <= HALF
     yield _all(experiment, "where the paper is at 0.50, matching ends there", halves, matched)
     if others := [r for r in ends if r not in halves]:
         text = f"where the paper is elsewhere, matching ends within {NEAR:g} of it"
-        yield _all(experiment, text, others, lambda r: _near(r.ours, r.paper, NEAR))
+        yield _all(experiment, text, others, lambda r: lambda v: _near(v, r.paper, NEAR))
     falls = [r for r in official if r.metric == "last_fall" and r.ours != 0]  # 0: it never moved
-    flat = lambda r: float(r.ours or 0) < 0.01
     text = "ours: in its last fifth the loss falls by less than 1 % of its first value"
-    yield _all(experiment, text, falls, flat)
-    own = [r for r in rows if r.attack == "standard" and "no slope at 100%" not in r.note]
-    below = lambda r: float(r.ours or 0) < 0.5 - HALF
-    yield _all(experiment, "ours: an attack on the score itself goes below one half", own, below)
+    yield _all(experiment, text, falls, lambda r: lambda v: v < 0.01, noise=0.0)
+    begun = lambda r: tells(r) and "no slope at 100%" not in r.note
+    own = [r for r in rows if r.attack == "standard" and begun(r)]
+    text = "ours: an attack on the score itself goes below one half"
+    yield _all(experiment, text, own, lambda r: lambda v: v < 0.5 - HALF)
 
 
-def _all(experiment: str, text: str, rows: Sequence[Row], holds: Callable[[Row], bool]) -> Row:
-    known = [r for r in rows if r.ours is not None]
-    missed = [r for r in known if not holds(r)]
-    values = [r.ours for r in known if r.ours is not None]
+def _all(
+    experiment: str,
+    text: str,
+    rows: Sequence[Row],
+    holds: Callable[[Row], Callable[[float], bool]],
+    noise: float = NOISE,
+) -> Row:
+    """Whether it holds of every row; by how many, and over which numbers."""
+    known = [(r, r.ours) for r in rows if r.ours is not None]
+    outcomes = [(r, decided(holds(r), [v], noise)) for r, v in known]
+    missed = [r for r, outcome in outcomes if outcome == 0.0]
+    at_border = sum(outcome == UNDECIDED for _, outcome in outcomes)
+    values = [v for _, v in known]
     span = f", {min(values):.3f} to {max(values):.3f}" if values else ""
-    shown = f"{len(known) - len(missed)} of {len(known)}{span}"
-    if not missed or not all(map(_open, missed)):
-        return claim(experiment, text, not missed if known else None, shown)
-    return claim(experiment, text, UNDECIDED, f"{shown}; {len(missed)} cut short")
+    shown = f"{len(known) - len(missed) - at_border} of {len(known)}{span}"
+    if not known:
+        return claim(experiment, text, None, shown)
+    if not all(map(_open, missed)):
+        return claim(experiment, text, 0.0, shown)
+    why = ((len(missed), "cut short"), (at_border, "at the border"))
+    shown += "".join(f"; {n} {what}" for n, what in why if n)
+    return claim(experiment, text, UNDECIDED if missed or at_border else 1.0, shown)
 
 
 def _open(row: Row) -> bool:

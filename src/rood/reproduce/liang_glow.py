@@ -8,7 +8,6 @@ import torch
 
 from rood.attacks.feature_match import FeatureMatch
 from rood.matching import match
-from rood.metrics import summary
 from rood.reproduce.experiment import Context, Experiment, Part, Row, claim, printed
 from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored
 from rood.threat import L2
@@ -71,15 +70,16 @@ def _hidden(
     n = len(s.clean_in)
     for cell in cells:
         if cell.metric == "bits_per_dim":
-            yield cell.found(s.clean_out.double().mean().item(), n_out=n, network=s.network)
+            yield cell.found(
+                s.clean_out.double().mean().item(), n_out=1 if s.alike else n, network=s.network
+            )
             continue
-        after = s.clean_out
         if cell.attack == "official":
             after = scored(s.detector, matched(context, case).images)
-        elif cell.attack == "standard":
-            after = direct(context, case)
-        found = summary(s.clean_in, after, resamples=1)["auroc"]
-        yield cell.found(found, n, len(after), network=s.network)
+        else:
+            after = direct(context, case) if cell.attack == "standard" else s.clean_out
+        found, m = s.ranked(after, paired=cell.attack == "official")
+        yield cell.found(found, n, m, network=s.network)
 
 
 def targets(context: Context) -> Iterator[Part]:
@@ -102,7 +102,7 @@ def _asked(context: Context, cell: Row) -> Iterator[Row]:
     low, high = s.clean_in.min().item(), s.clean_in.max().item()
     room = (high - low) / 2
     wanted = torch.linspace(low - room, high + room, len(s.starts)).to(s.starts)
-    attack = FeatureMatch(steps=30 if context.size.name == "tiny" else STEPS)
+    attack = FeatureMatch.liang(steps=30 if context.size.name == "tiny" else STEPS)
     goal = match(s.encoder, wanted[:, None])
     found = attack(goal, s.starts, L2(case.eps), context.generator("liang", "targets"))
     for x, y in zip(wanted.tolist(), scored(s.detector, found).tolist(), strict=True):

@@ -20,6 +20,7 @@ from rood.matching import (
     noise_starts,
     spiral_starts,
 )
+from rood.metrics import Interval, auroc, summary, wilson
 from rood.models.model import Model
 from rood.reproduce.adaptive import lowered
 from rood.reproduce.experiment import Context, NotRun
@@ -57,6 +58,21 @@ class Ready:
     clean_out: Scores
     network: str
 
+    @property
+    def alike(self) -> bool:
+        """Whether all pairs start from one image, so that an attack without a target is one."""
+        return bool((self.starts == self.starts[:1]).all())
+
+    def ranked(self, outside: Scores, *, paired: bool = False) -> tuple[Interval, int]:
+        """The AUROC beside OOD images with these scores, and of how many it is.
+
+        paired: the images have targets of their own, and differ even where their starts do not.
+        """
+        if self.alike and not paired:
+            one = auroc(inside=self.clean_in, outside=outside[:1])
+            return wilson(one, len(self.clean_in)), 1
+        return summary(self.clean_in, outside, resamples=1)["auroc"], len(outside)
+
 
 def ready(context: Context, case: Case) -> Ready:
     """The score of a case, fitted, and its images."""
@@ -86,7 +102,8 @@ def direct(context: Context, case: Case) -> Scores:
 
     def make() -> Scores:
         s = ready(context, case)
-        found = lowered(context, s.detector, s.starts, s.clean_in, L2(case.eps), "liang")
+        starts = s.starts[:1] if s.alike else s.starts
+        found = lowered(context, s.detector, starts, s.clean_in, L2(case.eps), "liang")
         return scored(s.detector, found)
 
     return context.remember(("liang", "standard", case), make)

@@ -16,6 +16,7 @@ Kind = Literal["cell", "point", "claim", "image"]
 UNDECIDED = 0.5  # of a claim, between 0 and 1
 LOSS = "loss of the median image, as a share of its first"  # along an attack
 NOISE = 0.005  # of an AUROC or a share: a verdict that turns on less is none
+TELLS = 0.75  # of an AUROC: a detector that is below it unattacked has nothing to lose
 
 
 @dataclass(frozen=True, kw_only=True)
