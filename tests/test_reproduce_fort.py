@@ -17,6 +17,7 @@ from rood.reproduce.experiment import SIZES, Context, Row
 from rood.reproduce.fort import EXPERIMENTS
 from rood.reproduce.fort_claims import of_table1, of_table3, of_table4, of_table5
 from rood.reproduce.fort_systems import LARGE, TURNED, World, attacked
+from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
 
 INSIDE = "digits:inside"
@@ -301,6 +302,18 @@ def test_where_there_is_no_lead_none_can_shrink():
         )
     ]
     assert next(of_table5(found)).ours == 0.0
+
+
+def test_whether_there_is_a_lead_is_decided_by_its_interval_too():
+    """A lead of -0.01 within 0.03 may be one, and then it shrinks."""
+    wide = lambda row: replace(row, low=row.ours - 0.02, high=row.ours + 0.02)
+    table = {
+        ("Mahalanobis", "cifar10"): 0.41, ("Relative Mahalanobis", "cifar10"): 0.40,
+        ("Mahalanobis", "svhn"): 0.50, ("Relative Mahalanobis", "svhn"): 0.30,
+    }  # fmt: skip
+    found = [made("table5", m, c, "clean", 0.95) for m, c in table]
+    found += [wide(made("table5", m, c, "paper", value)) for (m, c), value in table.items()]
+    assert next(of_table5(found)).ours == UNDECIDED
 
 
 def test_without_any_data_the_first_table_runs_on_the_shipped_digits(monkeypatch, tmp_path):

@@ -46,7 +46,7 @@ class Gram(OutputDetector):
         model: Model,
         *,
         orders: int = 5,
-        layers: tuple[str, ...] | None = None,  # None: every convolution and ReLU
+        layers: tuple[str, ...] | None = None,  # None: every convolution, every ReLU module
         bounds: Literal["predicted", "label"] = "predicted",  # the class an image sets bounds of
         scaled: bool = True,  # False: neither E[d_l] nor max p, and no image is held out
         openood_slip: bool = False,  # all rows' sum against bounds of single rows, sign turned

@@ -13,6 +13,7 @@ from rood.detectors.layered_mahalanobis import LayeredMahalanobis
 from rood.detectors.msp import MSP
 from rood.detectors.odin import ODIN
 from rood.metrics import fpr_at_tpr_in
+from rood.models.backbones.densenet_bc import DenseNetBC
 from rood.paper_goals import (
     aloe_confidence,
     aloe_mahalanobis,
@@ -158,11 +159,14 @@ def _mahalanobis(bench: Bench) -> LayeredMahalanobis:
     n = 40 if context.size.name == "tiny" else 1000
     inside = fit.thin(n).pixels(context.device).split(BATCH)
     outside = bench.pixels(world.tuning, n).split(BATCH)
-    base = LayeredMahalanobis(bench.model)
+    net = bench.model.net
+    layers = net.lee_layers if isinstance(net, DenseNetBC) else None
+    base = LayeredMahalanobis(bench.model, layers=layers)
     fit_all([base], fit.batches(BATCH, context.device))
     best: tuple[float, LayeredMahalanobis] | None = None
     for eta in _etas(context):
-        tried = LayeredMahalanobis(bench.model, eta=eta).load_fitted(base.fitted_state())
+        tried = LayeredMahalanobis(bench.model, layers=layers, eta=eta)
+        tried.load_fitted(base.fitted_state())
         tried.weigh(inside, outside)
         s_in, s_out = (context.scores({"m": tried}, torch.cat(x))["m"] for x in (inside, outside))
         missed = fpr_at_tpr_in(inside=s_in, outside=s_out)

@@ -208,7 +208,9 @@ def text(context: Context) -> Iterator[Part]:
 _VIT = "cifar100-vit; CIFAR-100 and CIFAR-10"
 _WHY = (
     "ViT-L/16 is played by a ViT of four blocks and 37 % accuracy, R50+ViT-L/32 by a ResNet-18 of "
-    "a quarter of the width, both " + STAND_IN + ": unattacked they hardly tell CIFAR-10 apart, "
+    "three eighths of the width, both "
+    + STAND_IN
+    + ": unattacked they hardly tell CIFAR-10 apart, "
     "and the paper's are at 94 to 98; up to 1,000 images inside and 128 outside (up to 512 turned "
     "round), which alone are attacked; turned round, with CIFAR-10 inside and CIFAR-100 outside, a "
     "ResNet-18 of 100 epochs, given with --model, does tell (0.84 to 0.88; the shipped cifar10-ce "

@@ -34,6 +34,7 @@ from rood.reproduce.rows import LOSS
 
 MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
 IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
+SHARED = 0.02  # of the images inside with one score: what is worth a word
 LAST = 0.2  # the share of steps in which a flat curve falls no more
 CURVE = 26  # points of a loss curve: every twenty-fifth part of the way
 
@@ -92,6 +93,8 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
         own, m = s.ranked(direct(context, line.case))
         flat = stuck(context, line.case)
         note = cells["standard"].note + (f"; no slope at {flat:.0%} of the starts" if flat else "")
+        if (least := (s.clean_in == s.clean_in.min()).double().mean().item()) > SHARED:
+            note += f"; the lowest score is that of {least:.0%} inside: nothing can go below it"
         yield cells["standard"].found(own, n, m, network=network, note=note)
 
 
