@@ -7,14 +7,28 @@ import pytest
 import torch
 from toy_reproduce import bare_context, rows_of
 
-from rood import reproduce
-from rood.detectors import MSP, PRO
+from rood import reproduce, tuning
+from rood.detectors import MSP, PRO, TemperatureScaling
+from rood.metrics import Interval, auroc
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
-from rood.reproduce.experiment import SIZES, Context, ours
-from rood.reproduce.pro_bench import CIFAR10, DIGITS, PLAIN, Bench, climbs, rectified
+from rood.reproduce.experiment import SIZES, Context, Row, ours
+from rood.reproduce.intervals import gain
+from rood.reproduce.pro import claims1, claims4, claims6
+from rood.reproduce.pro_bench import (
+    CIFAR10,
+    DIGITS,
+    PLAIN,
+    SHARED,
+    Bench,
+    as_printed,
+    chosen,
+    climbs,
+    rectified,
+)
 from rood.reproduce.pro_figures import _second, mean_of
-from rood.reproduce.pro_tables import table1, table2
+from rood.reproduce.pro_tables import GAIN, table1, table2
+from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
 
 
@@ -32,7 +46,7 @@ def rows(tmp_path_factory):
 def test_table_1_runs_on_what_is_shipped(rows):
     cells = [r for r in rows if r.kind == "cell"]
     assert {r.row for r in cells} >= {"MSP", "ODIN", "KNN", *PLAIN}
-    assert all(0 <= r.low <= r.ours <= r.high <= 1 for r in cells)
+    assert all((-1 if r.metric == GAIN else 0) <= r.low <= r.ours <= r.high <= 1 for r in cells)
     assert {r.network for r in cells} == {"digits-ce", "digits-aloe"}
     assert sum(r.kind == "claim" and r.ours is not None for r in rows) == 7
 
@@ -91,9 +105,234 @@ def test_steps_are_chosen_on_images_that_no_row_is_judged_on(bare):
     inside, outside = bench.validation()
     judged = bare.images(bench.inside, limit=10_000)
     assert not np.isin(inside.hashes(), judged.hashes()).any()
-    best = rectified(bare, bench.model, "PRO-GEN", inside.pixels(), outside.pixels())
+    best = rectified(bench, "PRO-GEN", inside.pixels(), outside.pixels())
     assert best.steps in (1, 2)
     assert best.base.gamma == 0.01
+
+
+def single_points(monkeypatch, **other):
+    """Grids of one point each, but for those given."""
+    grids = {n: {k: v[:1] for k, v in grid.items()} for n, grid in tuning.GRIDS.items()}
+    monkeypatch.setattr(tuning, "GRIDS", grids | {f"pro/{k}": v for k, v in other.items()})
+
+
+def test_detectors_learn_from_all_training_images_and_temperature_from_validation_ones(
+    monkeypatch, tmp_path
+):
+    single_points(monkeypatch)
+    context = Context(replace(SIZES["small"], images=40, fit=20), out=tmp_path)
+    bench = Bench(context, DIGITS, "ce")
+    found = bench.detectors()
+    everything = context.images("digits/fit", limit=10_000)
+    assert len(found["KNN"].bank_) == len(everything) > 20
+    apart = TemperatureScaling(bench.model).fit(bench.validation()[0].batches(64))
+    assert found["TempScaling"].temperature_.item() == pytest.approx(apart.temperature_.item())
+
+
+def test_all_of_the_papers_grid_is_tried_and_its_steps_are_pixels_on_robust_networks(monkeypatch):
+    grid = {"eps": (1e-4, 2e-4), "steps": (1, 2), "temperature": (0.01, 1000.0)}
+    single_points(monkeypatch, pro_msp_t=grid)
+    best = {}
+    for role, unit in (("ce", 1), ("aloe", 4)):
+        bench = Bench(Context(SIZES["small"]), DIGITS, role)
+        x_in, x_out = (bench.pixels(n)[:100] for n in (bench.inside, "digits/near"))
+        values = {}
+        for t in grid["temperature"]:
+            for eps in grid["eps"]:
+                for steps in grid["steps"]:
+                    pro = PRO(MSP(bench.model, temperature=t), eps=unit * eps, steps=steps)
+                    with torch.no_grad():
+                        value = auroc(inside=pro.score(x_in), outside=pro.score(x_out))
+                    values[f"eps={unit * eps:g}, K={steps}, temperature={t:g}"] = value
+        found = rectified(bench, "PRO-MSP-T", x_in, x_out)
+        best[role] = values[chosen("PRO-MSP-T", found)], max(values.values())
+    assert all(value == pytest.approx(largest) for value, largest in best.values())
+
+
+def test_the_note_of_a_tuned_row_has_every_option_that_was_chosen(rows):
+    notes = {r.row: r.note for r in rows if r.column == "default / near" and r.metric == "auroc"}
+    assert notes["PRO-GEN"] == "gamma=0.01, M=6, eps=0.0002, K=" + notes["PRO-GEN"][-1]
+    assert notes["GEN, PRO's base"] == "gamma=0.01, M=6"
+    assert notes["ODIN"] == "temperature=1000, eta=0.0014"
+    assert notes["KNN"].startswith("k=")
+    assert notes["ASH"].startswith("percentile=")
+    assert notes["MDS"] == notes["MSP"] == ""
+
+
+def test_tiny_imagenet_is_judged_and_tuned_on_without_the_classes_of_the_network(tmp_path):
+    net = backbones.create("small_cnn", classes=2, width=4, features=8)
+    path = tmp_path / "own.safetensors"
+    card = {"shape": (3, 32, 32), "classes": ["frog", "ship"]}
+    checkpoint.save(wrap(net, mean=(0.5,) * 3, std=(0.2,) * 3), path, card)
+    packs = {}
+    for name in ("cifar10/fit", "cifar10/validation", "cifar100/test", *SHARED):
+        file = tmp_path / f"{name.replace('/', '-')}.npz"
+        # the colour is the class, the third of them a frog
+        images = np.repeat(np.arange(60) // 20 * 100, 32 * 32 * 3).reshape(-1, 32, 32, 3)
+        classes = ["c", "d", "n01641577"] if name in SHARED else ["a", "b", "frog"]
+        np.savez(
+            file,
+            images=images.astype(np.uint8),
+            labels=np.arange(60) // 20,
+            classes=classes,
+        )
+        packs[name] = f"npz:{file}"
+    size = replace(SIZES["small"], images=20)
+    bench = Bench(Context(size, models={"cifar10/ce": str(path)}, data=packs), CIFAR10, "ce")
+    levels = lambda x: (x[:, 0, 0, 0] * 255).round().int().bincount().nonzero().flatten().tolist()
+    assert levels(bench.pixels("tiny-imagenet")) == [0, 100]
+    assert len(bench.pixels("tiny-imagenet")) == len(bench.pixels("cifar100/test")) == 10
+    assert levels(bench.pixels("cifar100/test")) == [0, 100, 200]
+    inside, outside = bench.validation()
+    assert (len(inside), len(outside)) == (60, 40)
+    assert levels(outside.pixels()) == [0, 100]
+
+
+def correlated(rng, n_in, n_out):
+    """Two scores of the same images, rounded so that some tie."""
+    base = rng.normal(size=n_in), rng.normal(size=n_out) + 0.8
+    moved = [s + 0.4 * rng.normal(size=len(s)) + 0.1 * i for i, s in enumerate(base)]
+    return [np.round(s, 1) for s in (*moved, *base)]
+
+
+def test_a_gain_is_what_plain_loops_give():
+    scores = correlated(np.random.default_rng(0), 30, 40)
+    won = [
+        np.array([[(o > i) + 0.5 * (o == i) for o in outside] for i in inside])
+        for inside, outside in (scores[:2], scores[2:])
+    ]
+    by_in, by_out = (won[0].mean(axis) - won[1].mean(axis) for axis in (1, 0))
+    half = 1.959964 * (by_in.var(ddof=1) / 30 + by_out.var(ddof=1) / 40) ** 0.5
+    value = won[0].mean() - won[1].mean()
+    assert gain(*scores) == pytest.approx((value, value - half, value + half))
+
+
+def test_the_interval_of_a_gain_is_as_wide_as_the_bootstraps():
+    rng = np.random.default_rng(1)
+    scores = correlated(rng, 200, 150)
+    drawn = []
+    for _ in range(1000):
+        a, b = rng.integers(0, 200, 200), rng.integers(0, 150, 150)
+        pro, base = (
+            auroc(inside=inside[a], outside=outside[b])
+            for inside, outside in (scores[:2], scores[2:])
+        )
+        drawn.append(pro - base)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    found = gain(*scores)
+    assert found.high - found.low == pytest.approx(high - low, rel=0.15)
+
+
+def test_scores_that_rank_alike_gain_nothing_and_one_image_decides_nothing():
+    s_in, s_out = np.arange(5.0), np.arange(3.0, 9.0)
+    assert gain(s_in, s_out, 2 * s_in, 2 * s_out) == (0, 0, 0)
+    assert gain([0.0], [1.0], [1.0], [0.0]) == (1, -1, 1)
+
+
+def test_the_gain_of_a_group_is_the_difference_of_its_cells(rows):
+    for net in ("default", "robust"):
+        for group in ("near", "mean"):
+            at = lambda row, metric, c=f"{net} / {group}": ours(
+                rows, row=row, column=c, metric=metric
+            )
+            less = at("PRO-GEN", "auroc") - at("GEN, PRO's base", "auroc")
+            assert at("PRO-GEN", GAIN) == pytest.approx(less)
+    assert {r.row for r in rows if r.metric == GAIN} == set(PLAIN)
+
+
+def test_the_papers_gain_is_that_of_its_printed_numbers(monkeypatch):
+    monkeypatch.setattr(Context, "has", lambda self, *names: True)
+    cells = [c for part in table1(Context(SIZES["small"])) for c in part.cells]
+    found = {(c.row, c.column): c.paper for c in cells if c.metric == GAIN}
+    assert found["PRO-GEN", "robust / mean"] == pytest.approx(0.95 - 0.9214)
+    assert found["PRO-GEN", "robust / near"] is None
+    assert found["PRO-MSP-T", "robust / mean"] is None  # its base has no row
+
+
+def gained(experiment, **nets):
+    """Rows in which PRO-GEN gains so much on each network."""
+    return [
+        Row(experiment=experiment, row="PRO-GEN", column=f"{n} / {g}", metric=GAIN).found(i)
+        for n, i in nets.items()
+        for g in ("near", "mean")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("robust", "default", "outcomes"),  # above its base on the robust network; and by more
+    [
+        (Interval(0.02, 0.01, 0.03), Interval(0.001, -0.001, 0.003), (1, 1)),
+        (Interval(0.02, 0.01, 0.03), Interval(0.015, 0.005, 0.025), (1, UNDECIDED)),
+        (Interval(0.02, 0.01, 0.03), Interval(0.06, 0.05, 0.07), (1, 0)),
+        (Interval(0.001, -0.001, 0.003), Interval(0.0, -0.001, 0.001), (UNDECIDED, UNDECIDED)),
+        (Interval(-0.001, -0.0015, -0.0005), Interval(-0.02, -0.03, -0.01), (0, 0)),
+        (None, Interval(0.02, 0.01, 0.03), (None, None)),  # rows of earlier versions
+    ],
+)
+def test_gains_are_decided_by_their_intervals(robust, default, outcomes):
+    nets = {"robust": robust, "default": default}
+    given = {n: i for n, i in nets.items() if i is not None}
+    told = {c.row: c.ours for c in claims1(gained("pro/table1", **given))}
+    more = "PRO-GEN gains on the {}robust{}, and more than on the default one, near OOD"
+    above = told["PRO-GEN is above GEN, PRO's base on near OOD, robust network"]
+    assert (above, told[more.format("", " network")]) == outcomes
+    old = Row(experiment="pro/figure4", row="PRO-GEN", column="robust / near", metric="auroc")
+    told4 = {c.row: c.ours for c in claims4([*gained("pro/figure4", **given), old.found(0.9)])}
+    assert told4[more.format("network ", "")] == outcomes[1]
+
+
+def test_landscapes_are_of_the_scores_as_the_papers_have_them(bare):
+    bench = Bench(bare, DIGITS, "ce")
+    x = bench.pixels("digits/near")
+    with torch.no_grad():
+        p = bench.model(x).logits.double().softmax(1)
+        found = {name: score(x).double() for name, score in as_printed(bench.model).items()}
+    assert torch.allclose(found["MSP"], p.amax(1), atol=1e-6)
+    assert torch.allclose(found["Entropy"], -(p * p.log()).sum(1), atol=1e-5)
+    assert torch.allclose(found["GEN"], (p * (1 - p)).pow(0.1).sum(1), atol=1e-5)
+
+
+@pytest.mark.parametrize(("half", "outcome"), [(0.002, 1), (0.03, UNDECIDED)])
+def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
+    rows = [
+        Row(
+            experiment="pro/figure6", row=f"{n}, default", column="inside", metric="roughness"
+        ).found(Interval(v, v - half, v + half))
+        for n, v in (("EBO", 0.05), ("MSP", 0.02))
+    ]
+    assert [c.ours for c in claims6(rows)] == [outcome, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "row", "eps"),
+    [("figure7", "ce", "default", 2.5e-4), ("figure3", "aloe", "robust", 1e-3)],
+)
+def test_shifts_take_the_papers_step_in_the_units_of_its_networks(bare, name, role, row, eps):
+    cells = [r for r in run(reproduce.chosen([f"pro/{name}"]), bare) if r.kind == "cell"]
+    bench = Bench(bare, DIGITS, role)
+    x = bench.pixels(bench.inside).requires_grad_()
+    p = bench.model(x).logits.softmax(1).amax(1)
+    (gradient,) = torch.autograd.grad(p.log().sum(), x)
+    with torch.no_grad():
+        moved = bench.model(x - eps * gradient.sign()).logits.softmax(1).amax(1)
+    shift = (p - moved).abs().mean().item()
+    assert ours(cells, row=f"digits, {row}", column="inside") == pytest.approx(shift, rel=1e-2)
+    assert all(f"{eps:g} in pixels" in r.note for r in cells)
+    assert all(("normalised" in r.note) == (role == "ce") for r in cells)
+
+
+def test_what_is_smaller_than_in_the_paper_is_said():
+    why = {e.name: e.why for e in reproduce.chosen(["pro"])}
+    assert "half of CIFAR-100 (62.8 % and 59.0 % accuracy)" in why["pro/table2"]
+    assert "50 images a side" in why["pro/adaptive"]
+    assert "500 images a side" in why["pro/sweep"]
+    for name in ("figure3", "figure6", "figure7", "sweep", "adaptive"):
+        assert "CIFAR-100 alone" in why[f"pro/{name}"]
+    note = next(
+        c.note for part in table1(Context(SIZES["small"])) for c in part.cells
+        if c.row == "ODIN" and c.column.startswith("robust")
+    )  # fmt: skip
+    assert "divided by std once where no division belongs" in note
 
 
 def test_every_printed_number_of_both_tables_has_its_cell(bare, monkeypatch):

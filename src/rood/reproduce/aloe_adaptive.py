@@ -74,7 +74,7 @@ def sides(bench: Bench, *, fewer: bool) -> tuple[Images, dict[str, Images]]:
 
     A detector of several passes gets fewer images: the interval says so.
     """
-    n, step = max(4, bench.context.size.standard), 2 if fewer else 1
+    n, step = bench.context.size.standard, 2 if fewer else 1
     each = max(1, n // len(bench.world.outside))
     outside = {name: bench.pixels(name, each)[::step] for name in bench.world.outside}
     return bench.pixels(bench.inside, n)[::step], outside

@@ -24,7 +24,9 @@ from rood.reproduce.fort_systems import (
     NEARER,
     NETWORKS,
     PAIR,
+    STAND_IN,
     TURNED,
+    WHY,
     System,
     World,
     arrived,
@@ -34,7 +36,6 @@ from rood.reproduce.fort_systems import (
 )
 from rood.reproduce.intervals import difference
 
-STAND_IN = "trained here from scratch on half of CIFAR-100, enlarged to 128 pixels"
 NOTES = {"digits": "the shipped digits", "cifar100": STAND_IN, "cifar10": "turned round"}
 NO_NUMBER = {"model": "ours"}  # other images and classes: none of the paper's belongs beside them
 
@@ -206,17 +207,6 @@ def text(context: Context) -> Iterator[Part]:
 
 
 _VIT = "cifar100-vit; CIFAR-100 and CIFAR-10"
-_WHY = (
-    "ViT-L/16 is played by a ViT of four blocks and 37 % accuracy, R50+ViT-L/32 by a ResNet-18 of "
-    "three eighths of the width, both "
-    + STAND_IN
-    + ": unattacked they hardly tell CIFAR-10 apart, "
-    "and the paper's are at 94 to 98; up to 1,000 images inside and 128 outside (up to 512 turned "
-    "round), which alone are attacked; turned round, with CIFAR-10 inside and CIFAR-100 outside, a "
-    "ResNet-18 of 100 epochs, given with --model, does tell (0.84 to 0.88; the shipped cifar10-ce "
-    "less well), and but for their Mahalanobis so do cifar10-augmix (0.55 against 0.85) and, in "
-    "table 4, cifar10-large, a ResNet-18 of half the width with 93 % accuracy (0.71 against 0.85)"
-)
 EXPERIMENTS = (
     Experiment(
         "fort/table1",
@@ -224,7 +214,7 @@ EXPERIMENTS = (
         f"{_VIT}; or the shipped digits",
         table1,
         of_table1,
-        why=_WHY,
+        why=WHY,
         on_digits=True,
     ),
     Experiment("fort/table2", "CLIP's class names under attack", "--model clip=...", table2),
@@ -234,7 +224,7 @@ EXPERIMENTS = (
         f"cifar100-resnet18 and {_VIT}",
         table3,
         of_table3,
-        why=_WHY,
+        why=WHY,
     ),
     Experiment(
         "fort/table4",
@@ -242,9 +232,9 @@ EXPERIMENTS = (
         f"{_VIT}; cifar10-large, of the recipe of that name",
         table4,
         of_table4,
-        why=_WHY,
+        why=WHY,
     ),
-    Experiment("fort/table5", "far OOD", f"{_VIT}, SVHN", table5, of_table5, why=_WHY),
+    Experiment("fort/table5", "far OOD", f"{_VIT}, SVHN", table5, of_table5, why=WHY),
     Experiment("fort/text", "what people reach", "people", text),
     *FIGURES,
 )

@@ -14,6 +14,7 @@ from rood.reproduce.fort_systems import (
     DISTANCES,
     METHODS,
     NETWORKS,
+    WHY,
     System,
     World,
     ready,
@@ -173,7 +174,9 @@ FIGURES: tuple[Experiment, ...] = tuple(
     sorted(
         (
             *(
-                Experiment(f"fort/{p}", what, _VIT, partial(one_image, p, system, direction))
+                Experiment(
+                    f"fort/{p}", what, _VIT, partial(one_image, p, system, direction), why=WHY
+                )
                 for p, what, system, direction in _SINGLE
             ),
             *(
@@ -182,11 +185,12 @@ FIGURES: tuple[Experiment, ...] = tuple(
                     f"scores of {m} against the norm",
                     _VIT,
                     partial(scores_by_norm, p, m),
+                    why=WHY,
                 )
                 for p, m in _SCORES.items()
             ),
             *(
-                Experiment(f"fort/{p}", what, _VIT, partial(auroc_by_norm, p, systems))
+                Experiment(f"fort/{p}", what, _VIT, partial(auroc_by_norm, p, systems), why=WHY)
                 for p, what, systems in _CURVES
             ),
         ),

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import NormalDist
 
 import numpy as np
-from scipy.stats import binom
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom, rankdata
 
 from rood.metrics import Interval
 from rood.reproduce.rows import NOISE
 
-__all__ = ["difference", "known", "median", "noise_of"]
+__all__ = ["difference", "gain", "known", "median", "noise_of"]
 
 
 def difference(after: Interval, before: Interval) -> Interval:
@@ -22,6 +24,32 @@ def difference(after: Interval, before: Interval) -> Interval:
     below = math.hypot(after.value - after.low, before.high - before.value)
     above = math.hypot(after.high - after.value, before.value - before.low)
     return Interval(value, value - below, value + above)
+
+
+def gain(
+    inside: ArrayLike, outside: ArrayLike, base_inside: ArrayLike, base_outside: ArrayLike
+) -> Interval:
+    """AUROC of a score less that of its base on the same images, by DeLong's paired covariance."""
+    own, base = _placements(inside, outside), _placements(base_inside, base_outside)
+    moved = [a - b for a, b in zip(own, base, strict=True)]
+    value = float(moved[0].mean())
+    # what both scores share is gone from the differences, and with it their covariance
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(sum(map(_variance_of_mean, moved)))
+    return Interval(value, max(value - half, -1.0), min(value + half, 1.0))
+
+
+def _placements(inside: ArrayLike, outside: ArrayLike) -> tuple[NDArray[np.float64], ...]:
+    """The share of the other side that each image is told from, ties by halves; inside first."""
+    s_in, s_out = np.asarray(inside), np.asarray(outside)
+    ranks = rankdata(np.concatenate([s_in, s_out]))
+    below = ranks[: len(s_in)] - rankdata(s_in)  # of the OOD images, for each inside
+    beaten = ranks[len(s_in) :] - rankdata(s_out)
+    return 1 - below / len(s_out), beaten / len(s_in)
+
+
+def _variance_of_mean(moved: NDArray[np.float64]) -> float:
+    """Of a single image as large as it can be."""
+    return float(moved.var(ddof=1)) / len(moved) if len(moved) > 1 else 1.0
 
 
 def median(values: Sequence[float] | np.ndarray) -> Interval:

@@ -22,6 +22,8 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 for (const [id, f] of Object.entries(figures))
   Plotly.newPlot(id, f.data, f.layout, {displayModeBar: false, responsive: true});
 """
+DRAWN = 230  # pixels from the top of a drawing to its axis
+LEGEND = 19  # pixels of one name
 COLOURS = ("#0072b2", "#d55e00", "#00835f", "#b9549b", "#b07a00", "#2f9bd6", "#44484f", "#7a3e9d")
 
 
@@ -84,13 +86,16 @@ def _figure(panel: Panel) -> dict[str, Any]:
         else:
             trace |= {"mode": "lines"}
         data.append(trace | {"line": {"color": colour}, "marker": {"color": colour}})
+    named = {"title": {"text": plot_text(panel.y, 60)}}
+    names = 0 if panel.scattered else len(panel.curves)
     layout = {
         "title": {"text": plot_text(panel.title, 80), "font": {"size": 14}},
-        "xaxis": {"title": {"text": plot_text(panel.x, 60)}},
-        "yaxis": {"title": {"text": plot_text(panel.y, 60)}},
-        "height": 320,
-        "margin": {"l": 60, "r": 20, "t": 40, "b": 50},
-        "legend": {"orientation": "h", "y": -0.25},
+        "xaxis": {"title": {"text": plot_text(panel.x, 60), "standoff": 8}},
+        "yaxis": {} if panel.title == panel.y else named,  # once is enough
+        "height": 320 + LEGEND * names,
+        "margin": {"l": 60, "r": 20, "t": 40, "b": 50 + LEGEND * names},
+        # below the name of the axis: places are in heights of what is drawn
+        "legend": {"x": 0, "xanchor": "left", "y": -60 / DRAWN, "yanchor": "top"},
     }
     return {"data": data, "layout": layout}
 

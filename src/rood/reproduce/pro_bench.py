@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from rood import tuning
 from rood.data.base import ImageSet
 from rood.detectors import fit_all, registry
-from rood.detectors.base import Detector
+from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.energy import Energy
 from rood.detectors.entropy import Entropy
 from rood.detectors.gen import GEN
@@ -19,6 +20,7 @@ from rood.metrics import auroc
 from rood.models.model import Model
 from rood.reproduce.context import BATCH, Context
 from rood.shapes import Images, Scores
+from rood.training.outliers import without_classes
 
 Base = Callable[..., Detector]
 BASES: dict[str, Base] = {
@@ -29,16 +31,23 @@ BASES: dict[str, Base] = {
 }
 # what each rectifies: GEN and temperature with the options that were chosen together with the step
 PLAIN = {"PRO-MSP": "MSP", "PRO-ENT": "Entropy", "PRO-MSP-T": "MSP-T", "PRO-GEN": "GEN, PRO's base"}
-_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {  # of the base, tried in turn
-    "PRO-MSP": ({},),
-    "PRO-ENT": ({},),
-    "PRO-MSP-T": ({"temperature": 10.0}, {"temperature": 100.0}),
-    "PRO-GEN": ({"gamma": 0.01, "top": 100}, {"gamma": 0.1, "top": 100}),
+_GRIDS = {  # by row
+    "ODIN": "openood/odin",
+    "GEN": "openood/gen",
+    "KNN": "openood/knn",
+    "ASH": "openood/ash_b",
+    "Scale": "openood/scale",
+    "PRO-MSP": "pro/pro_msp",
+    "PRO-ENT": "pro/pro_entropy",
+    "PRO-MSP-T": "pro/pro_msp_t",
+    "PRO-GEN": "pro/pro_gen",
 }
-# pixels: a quarter of the paper's steps for its plain networks, the steps themselves for the robust
-_EPS = (2.5e-5, 1.25e-4, 2.5e-4, 1e-3, 5e-3)
-_STEPS = {"PRO-MSP": (1, 2, 3, 5), "PRO-ENT": (1, 3, 5, 7)}
-_GRIDS = {"ODIN": "odin", "GEN": "gen", "KNN": "knn", "ASH": "ash_b", "Scale": "scale"}
+_LETTERS = {"top": "M", "steps": "K"}  # of the papers
+UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
+ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
+# some of their classes are CIFAR's too
+SHARED = ("tiny-imagenet", "tiny-imagenet/tuning")
+ALL = 10**9
 OTHERS = {  # rows of the tables by registry name
     "MSP": "msp",
     "Entropy": "entropy",
@@ -123,6 +132,19 @@ class Bench:
     def inside(self) -> str:
         return f"{self.world.name}/judged"
 
+    @property
+    def unit(self) -> float:
+        """Pixels that the paper's steps are in on such a network."""
+        return UNIT if self.role == self.world.roles["default"] else 1.0
+
+    def images(self, name: str, limit: int | None) -> ImageSet:
+        """At most `limit` of a set, and none of its images that show a class of the world's."""
+        found = self.context.images(name, limit=ALL)
+        if name in SHARED:
+            own = self.context.images(f"{self.world.name}/fit", limit=1).classes
+            found = without_classes(found, own)
+        return found.thin(limit).to_shape(self.network.shape)
+
     def pixels(self, name: str) -> Images:
         """In-distribution images, or a share of an OOD set: the near ones together make a side."""
         n = self.context.size.images
@@ -130,14 +152,16 @@ class Bench:
         limit = None if n is None else max(4, n // len(side))
         if self.context.size.name == "tiny":
             limit = 16 if name == self.inside else 4
-        return self.context.pixels(name, shape=self.network.shape, limit=limit)
+        key = ("pro pixels", self.world.name, self.network.shape, name)
+        return self.context.remember(
+            key, lambda: self.images(name, limit).pixels(self.context.device)
+        )
 
     def validation(self) -> tuple[ImageSet, ImageSet]:
         """In-distribution images and outliers that no row is judged on."""
         n = 8 if self.context.size.name == "tiny" else 1000  # fewer choose at random
         names = f"{self.world.name}/validation", self.world.tuning
-        sets = [self.context.images(x, shape=self.network.shape, limit=n) for x in names]
-        return sets[0], sets[1]
+        return self.images(names[0], n), self.images(names[1], n)
 
     def detectors(self) -> dict[str, Detector]:
         """Every row of the tables, and the bases of PRO, by name."""
@@ -156,39 +180,48 @@ class Bench:
 
 def _made(bench: Bench) -> Iterator[tuple[str, Detector]]:
     context, model = bench.context, bench.model
-    train = context.fit_images(f"{bench.world.name}/fit", shape=bench.network.shape)
+    tiny = context.size.name == "tiny"
+    fit = f"{bench.world.name}/fit"
+    train = context.fit_images(fit, shape=bench.network.shape) if tiny else bench.images(fit, None)
     inside, outside = bench.validation()
     found: dict[str, Detector] = {}
     for row, name in OTHERS.items():
         options: dict[str, Any] = {}
-        if row in _GRIDS and context.size.name != "tiny":
-            grid = tuning.GRIDS[f"openood/{_GRIDS[row]}"]
+        if row in _GRIDS and not tiny:
+            grid = tuning.GRIDS[_GRIDS[row]]
             entry = registry.get(name)
             _, options = tuning.tune(
                 entry, model, grid, train=train, inside=inside, outside=outside, batch_size=BATCH
             )
         found[row] = registry.get(name)(model, **options)
-    fit_all(found.values(), train.batches(BATCH, context.device))
+    for images, held_out in ((inside, True), (train, False)):
+        group = [d for row, d in found.items() if (row in ON_VALIDATION) == held_out]
+        fit_all(group, images.batches(BATCH, context.device))
     yield from found.items()
     x_in, x_out = (s.pixels(context.device) for s in (inside, outside))
     for row in BASES:
-        best = rectified(context, model, row, x_in, x_out)
+        best = rectified(bench, row, x_in, x_out)
         yield row, best
         if PLAIN[row] not in OTHERS:
             yield PLAIN[row], best.base
 
 
-def rectified(context: Context, model: Model, row: str, x_in: Images, x_out: Images) -> PRO:
-    """The step and count of steps with the largest AUROC; one climb serves every count."""
+def rectified(bench: Bench, row: str, x_in: Images, x_out: Images) -> PRO:
+    """The point of the paper's grid with the largest AUROC; one climb serves every count."""
+    grid = dict(tuning.GRIDS[_GRIDS[row]])
+    counts, steps = grid.pop("steps"), grid.pop("eps")
+    if "top" in grid:  # of more probabilities than there are classes nothing is left to try
+        grid["top"] = sorted({min(m, bench.model.classes) for m in grid["top"]})
+    if bench.context.size.name == "tiny":
+        grid = {name: values[:1] for name, values in grid.items()}
+        counts, steps = counts[:2], steps[-2:-1]
     best: tuple[float, PRO] | None = None
-    counts = _STEPS.get(row, _STEPS["PRO-MSP"])
-    tiny = context.size.name == "tiny"
-    for options in _OPTIONS[row][:1] if tiny else _OPTIONS[row]:
-        base = BASES[row](model, **options)
-        for eps in _EPS[2:3] if tiny else _EPS:
-            pro = PRO(base, eps=eps, steps=counts[1] if tiny else counts[-1])
+    for options in product(*grid.values()):
+        base = BASES[row](bench.model, **dict(zip(grid, options, strict=True)))
+        for eps in (e * bench.unit / UNIT for e in steps):  # the grids are in pixels of plain ones
+            pro = PRO(base, eps=eps, steps=counts[-1])
             s_in, s_out = climbs(pro, x_in), climbs(pro, x_out)
-            for k in counts[:2] if tiny else counts:
+            for k in counts:
                 value = auroc(inside=s_in[: k + 1].amax(0), outside=s_out[: k + 1].amax(0))
                 if best is None or value > best[0]:
                     best = value, PRO(base, eps=eps, steps=k)
@@ -196,11 +229,28 @@ def rectified(context: Context, model: Model, row: str, x_in: Images, x_out: Ima
     return best[1]
 
 
+def chosen(row: str, detector: Detector) -> str:
+    """The options that tuning chose, of PRO's base too; nothing where nothing was tuned."""
+    with_pro = {base: pro for pro, base in PLAIN.items() if base not in OTHERS}
+    grid = _GRIDS.get(with_pro.get(row, row))
+    own = detector.settings()
+    options = own | own.get("base", {})
+    names = [n for n in tuning.GRIDS[grid] if n in options] if grid else []
+    return ", ".join(f"{_LETTERS.get(n, n)}={options[n]:g}" for n in names)
+
+
 def climbs(pro: PRO, x: Images) -> torch.Tensor:
     """The score after 0, 1, ... steps, (t, n), on the CPU."""
     return torch.cat([pro.climb(b)[1].cpu() for b in x.split(BATCH)], dim=1)
 
 
-def bases(model: Model) -> dict[str, Detector]:
-    """Plain scores, for landscapes."""
-    return {"MSP": MSP(model), "EBO": Energy(model), "Entropy": Entropy(model), "GEN": GEN(model)}
+def as_printed(model: Model) -> dict[str, ScoreFunction]:
+    """Scores as their papers have them: ours rank alike, but have other landscapes."""
+    msp, entropy, gen = MSP(model), Entropy(model), GEN(model)
+    terms = min(gen.top, model.classes)
+    return {
+        "MSP": lambda x: torch.sigmoid(-msp.score_images(x).double()),
+        "EBO": Energy(model).score_images,
+        "Entropy": lambda x: entropy.score_images(x).exp(),
+        "GEN": lambda x: terms * (gen.gamma * gen.score_images(x)).exp(),
+    }

@@ -18,15 +18,16 @@ from rood.reproduce.pro_bench import (
     BASES,
     CIFAR10,
     CIFAR100,
+    UNIT,
     Bench,
     World,
-    bases,
+    as_printed,
     climbs,
     world_of,
 )
 from rood.reproduce.pro_tables import ROWS1, by_set
 
-SHIFT = 1e-3  # the step of figures 3 and 7, in pixels
+SHIFT = 1e-3  # the step of figures 3 and 7, in pixels on robust networks alone
 RADIUS = 8 / 255  # of the landscapes
 SWEEP = (2.5e-5, 1.25e-4, 2.5e-4, 1e-3, 5e-3)
 
@@ -78,6 +79,7 @@ def _shift_part(context: Context, experiment: str, world: World, net: str) -> Pa
             row=f"{world.name}, {net}",
             column=side,
             metric="mean shift of the largest probability",
+            note=step_note(UNIT if net == "default" else 1.0),
         )
         for side in ("inside", "near")
     ]
@@ -87,7 +89,7 @@ def _shift_part(context: Context, experiment: str, world: World, net: str) -> Pa
 
 def _shifts(context: Context, world: World, net: str, cells: list[Row]) -> Iterator[Row]:
     bench = Bench(context, world, world.roles[net])
-    pro = PRO(MSP(bench.model), eps=SHIFT, steps=1)
+    pro = PRO(MSP(bench.model), eps=SHIFT * bench.unit, steps=1)
     sets = {"inside": bench.inside, "near": world.near[0]}
     found = {}
     for cell in cells:
@@ -95,8 +97,14 @@ def _shifts(context: Context, world: World, net: str, cells: list[Row]) -> Itera
         found[cell.column] = (s - s[0]).abs().amax(dim=0)
         yield cell.found(mean_of(found[cell.column]), len(s[0]), network=bench.network.name)
     for side, x, share in histogram(found, BARS, BEYOND):
-        point = replace(cells[0], kind="point", column="shift", metric="share of images")
+        point = replace(cells[0], kind="point", column="shift", metric="share of images", note="")
         yield point.found(share, x=x, group=side, network=bench.network.name)
+
+
+def step_note(unit: float) -> str:
+    """What the step of 0.001 is in pixels, and why it may be less."""
+    why = "" if unit == 1 else f": the paper's {SHIFT:g} is of normalised input"
+    return f"one step of {SHIFT * unit:g} in pixels{why}"
 
 
 def mean_of(values: torch.Tensor) -> Interval:
@@ -116,7 +124,8 @@ def figure6(context: Context) -> Iterator[Part]:
                 row=f"{score}, {net}",
                 column=side,
                 metric="roughness",
-                note="mean second difference over the spread of the score between images",
+                note="mean second difference over the spread of the score between images; of MSP "
+                "the largest probability, of entropy and GEN themselves, not their logarithms",
             )
             for score in ("MSP", "EBO", "Entropy", "GEN")
             for side in ("inside", "near")
@@ -130,13 +139,13 @@ def _landscapes(context: Context, world: World, net: str, cells: list[Row]) -> I
     n, points = (2, 5) if tiny else (16, 21)
     sets = {"inside": bench.inside, "near": world.near[0]}
     pixels = {side: bench.pixels(name)[:n] for side, name in sets.items()}
-    for name, detector in bases(bench.model).items():
+    for name, score in as_printed(bench.model).items():
         with torch.no_grad():
-            spread = torch.cat([detector.score(x) for x in pixels.values()]).std().item()
+            spread = torch.cat([score(x) for x in pixels.values()]).std().item()
         for cell in (c for c in cells if c.row == f"{name}, {net}"):
             draws = context.generator("landscape", cell.column)
             x = pixels[cell.column]
-            grid = landscape(detector.score_images, x, draws, radius=RADIUS, points=points)
+            grid = landscape(score, x, draws, radius=RADIUS, points=points)
             rough = _second(grid.double().cpu()) / max(spread, 1e-12)
             yield cell.found(mean_of(rough), n, network=bench.network.name)
             yield from _grid(cell, grid[0].cpu(), points)

@@ -13,11 +13,12 @@ from rood.metrics import summary
 from rood.reproduce.context import Context
 from rood.reproduce.experiment import Part, Row
 from rood.reproduce.pro_bench import climbs
-from rood.reproduce.pro_figures import SHIFT, mean_of
+from rood.reproduce.pro_figures import SHIFT, mean_of, step_note
 
 NETS = {"default": "net", "AugMix": "net-augmix"}  # roles: --model net=..., --model net-augmix=...
 OUTSIDE = ("imagenet/outside", "dtd", "scenes", "svhn")
-# what the authors' code settled on for ImageNet, where a normalised unit is about 0.225 of a pixel
+_UNIT = 0.225  # of normalised input, in pixels: what the paper's steps on ImageNet are in
+# what the authors' code settled on
 _STEPS = {"PRO-MSP": (1.1e-4, 3), "PRO-GEN": (6.8e-5, 1)}
 
 
@@ -42,6 +43,7 @@ def imagenet(context: Context) -> Iterator[Part]:
             row=f"shift of MSP, {net}",
             column="inside",
             metric="mean shift of the largest probability",
+            note=step_note(_UNIT),
         )
         yield Part(f"{net}/shift", (cell,), partial(_shift, context, role, cell))
 
@@ -61,7 +63,7 @@ def _measured(context: Context, role: str, name: str, cells: list[Row]) -> Itera
 
 def _shift(context: Context, role: str, cell: Row) -> Iterator[Row]:
     network = context.network(role)
-    pro = PRO(MSP(network.model), eps=SHIFT, steps=1)
+    pro = PRO(MSP(network.model), eps=SHIFT * _UNIT, steps=1)
     s = torch.sigmoid(-climbs(pro, _pixels(context, network.shape, "imagenet")).double())
     yield cell.found(mean_of((s - s[0]).abs().amax(dim=0)), s.shape[1], network=network.name)
 

@@ -7,10 +7,22 @@ from functools import partial
 from rood.metrics import Interval, summary
 from rood.reproduce.context import Context
 from rood.reproduce.experiment import Part, Row, printed
-from rood.reproduce.pro_bench import BASES, CIFAR10, CIFAR100, PLAIN, Bench, World, world_of
+from rood.reproduce.intervals import gain
+from rood.reproduce.pro_bench import (
+    BASES,
+    CIFAR10,
+    CIFAR100,
+    PLAIN,
+    Bench,
+    World,
+    chosen,
+    world_of,
+)
 from rood.reproduce.rows import averaged
+from rood.shapes import Scores
 
 METRICS = ("auroc", "fpr95_out")
+GAIN = "auroc_gain"  # of PRO over its base
 ROWS1 = (
     *("MSP", "ODIN", "MDS", "GEN", "EBO", "VIM", "KNN", "ASH", "Scale"),
     *(*BASES, PLAIN["PRO-GEN"]),
@@ -64,11 +76,11 @@ def _table(
                 column=f"{net} / {name}",
                 metric=metric,
                 paper=_printed(place, world, net, row, name, metric),
-                note=_note(place, net, row, name),
+                note=_note(place, net, row, name, metric),
             )
             for row in rows
             for name in (sets or (*world.outside, *GROUPS))
-            for metric in METRICS
+            for metric in (*METRICS, *([GAIN] if row in PLAIN and name in ("near", "mean") else ()))
         ]
         make = partial(_measured, context, world, net, rows, cells)
         yield Part(f"{world.name}/{net}", cells, make)
@@ -93,38 +105,47 @@ def _measured(
 
 
 def by_set(
-    bench: Bench, scores: Mapping[str, Mapping[str, object]], row: str
+    bench: Bench, scores: Mapping[str, Mapping[str, Scores]], row: str
 ) -> dict[str, dict[str, Interval]]:
     """The metrics of each OOD set, and of the groups as their means."""
-    s_in = scores[bench.inside][row]
-    world = bench.world
-    found = {n: summary(s_in, scores[n][row]) for n in world.outside}  # type: ignore[arg-type]
+    world, inside = bench.world, scores[bench.inside]
+    found = {n: summary(inside[row], scores[n][row]) for n in world.outside}
+    base = PLAIN.get(row)
+    if base is not None:
+        for n in world.outside:
+            found[n][GAIN] = gain(inside[row], scores[n][row], inside[base], scores[n][base])
+    metrics = METRICS if base is None else (*METRICS, GAIN)
     for group, names in (("near", world.near), ("far", world.far), ("mean", world.outside)):
-        found[group] = {m: averaged([found[n][m] for n in names]) for m in METRICS}
+        found[group] = {m: averaged([found[n][m] for n in names]) for m in metrics}
     return found
 
 
 def _settled(bench: Bench, cell: Row) -> str:
-    """The note with the step that validation chose."""
-    detector = bench.detectors()[cell.row]
-    if cell.row not in PLAIN:
-        return cell.note
-    chosen = f"eps {detector.eps:g}, K {detector.steps}"
-    return f"{cell.note}; {chosen}" if cell.note else chosen
+    """The note with what validation chose."""
+    return "; ".join(filter(None, (cell.note, chosen(cell.row, bench.detectors()[cell.row]))))
 
 
 def _printed(place: str, world: World, net: str, row: str, name: str, metric: str) -> float | None:
+    if metric == GAIN:  # over the base as the paper has it, GEN with options of its own
+        base = PLAIN[row].partition(",")[0]
+        pair = [_printed(place, world, net, m, name, "auroc") for m in (row, base)]
+        return None if pair[0] is None or pair[1] is None else pair[0] - pair[1]
     outside = PAPERS_NAMES.get(name, name)
     facts = {"inside": world.name, "model": net, "method": row, "metric": metric}
     return printed("pro", place, outside=outside, **facts)
 
 
-def _note(place: str, net: str, row: str, name: str) -> str:
+def _note(place: str, net: str, row: str, name: str, metric: str) -> str:
     notes = []
+    if metric == GAIN:
+        notes.append(f"less {PLAIN[row]}, of the same images; the paper's of two printed numbers")
     if name == "scenes":
         notes.append("scenes stand in for Places365")
     if net == "robust" and row == "ODIN":
-        notes.append("the paper's step is about 4 times what it says: divided by std twice")
+        notes.append(
+            "the paper's step is about 4 times what it says: divided by std once where no division "
+            "belongs, as its images are not normalised"
+        )
     if net == "robust" and place == "table2":
         notes.append("the paper's network returns probabilities, which are softmaxed once more")
     return "; ".join(notes)
