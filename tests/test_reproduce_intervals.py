@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rood.metrics import Interval, summary
-from rood.reproduce.intervals import difference, known, median
+from rood.reproduce.intervals import difference, falling, known, median, ordered
+from rood.reproduce.rows import UNDECIDED
 
 
 def test_the_interval_of_a_difference_is_that_of_independent_numbers():
@@ -43,3 +44,30 @@ def test_a_median_of_one_or_with_infinite_values():
     assert known(median([1.0, np.inf, np.inf])) is None
     assert known(median([1.0] * 11 + [np.inf] * 9)) == 1.0
     assert known(median([2.0])) == (2.0, 2.0, 2.0)
+
+
+def test_numbers_fall_where_each_pair_is_further_apart_than_its_interval():
+    """Half-widths of 0.03 and 0.04 make one of 0.05, and a wide third number is no excuse."""
+    around = lambda v, half: Interval(v, v - half, v + half)
+    first, wide = around(0.9, 0.03), around(0.5, 0.2)
+    second = lambda v: around(v, 0.04)
+    assert falling([first, second(0.84), wide]) == 1.0
+    assert falling([first, second(0.86)]) == UNDECIDED
+    assert falling([first, second(0.96)]) == 0.0
+    assert falling([first, second(0.84), around(0.9, 0.01)]) == 0.0
+    assert falling([first, second(0.75)], by=0.1) == UNDECIDED
+    assert falling([first, second(0.74)], by=0.1) == 1.0
+
+
+def test_numbers_without_an_interval_still_move_a_little():
+    alone = lambda v: Interval(v, v, v)
+    assert falling([alone(0.9), alone(0.894)]) == UNDECIDED
+    assert falling([alone(0.9), alone(0.89)]) == 1.0
+    assert falling([alone(0.9), alone(0.894)], least=0.0) == 1.0
+
+
+def test_an_order_with_a_number_missing_is_not_tested():
+    one = Interval(0.9, 0.89, 0.91)
+    assert ordered("toy", "a is above b", {"a": one, "b": None}).ours is None
+    found = ordered("toy", "a is above b", {"a": one, "b": Interval(0.5, 0.4, 0.6)})
+    assert (found.ours, found.column, found.kind) == (1.0, "a 0.9000, b 0.5000", "claim")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 
 from rood.metrics import Interval
-from rood.reproduce.experiment import Row, claim, decided
+from rood.reproduce.experiment import Row, claim
 from rood.reproduce.fort_systems import (
     AT_NEARER,
     DIGITS,
@@ -16,10 +16,11 @@ from rood.reproduce.fort_systems import (
     TURNED,
     World,
 )
-from rood.reproduce.intervals import difference, noise_of
+from rood.reproduce.intervals import difference, falling
 from rood.reproduce.rows import TELLS
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
+NOTHING = Interval(0.0, 0.0, 0.0)
 FAR = 0.1  # of an AUROC: what counts as far above
 
 Number = Interval | None
@@ -96,7 +97,7 @@ def _far_beside_near(
     }
     text = f"{under}, the lead of relative Mahalanobis shrinks on SVHN"
     # below 0 on the near set there is no lead that could shrink
-    shrinks = lambda at_near, at_far: at_near > 0 and at_near > at_far
+    shrinks = lambda v: min(falling([v[0], NOTHING]), falling(v))
     yield _told("fort/table5", text, lead.items(), shrinks, before)
     for m in DISTANCES:
         fall = {
@@ -126,18 +127,16 @@ def _ordered(
     before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
 ) -> Row:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
-    falls = lambda *v: all(a - b > by for a, b in pairwise(v))
-    return _told(experiment, text, values, falls, before)
+    return _told(experiment, text, values, partial(falling, by=by), before)
 
 
 def _told(
     experiment: str,
     text: str,
     values: Collection[tuple[str, Number]],
-    holds: Callable[..., bool],
+    holds: Callable[[Sequence[Interval]], float],
     before: Sequence[Number],
 ) -> Row:
-    """Whether it holds wherever each number lies in its interval."""
     found = [v for _, v in values if v is not None]
     shown = ", ".join(f"{name} {'-' if v is None else f'{v.value:.3f}'}" for name, v in values)
     if len(found) < len(values):
@@ -145,7 +144,7 @@ def _told(
     if (least := min((v.value for v in before if v is not None), default=1.0)) < TELLS:
         shown += f"; unattacked {least:.3f}, with nothing to lose"
         return claim(experiment, text, None, shown, "unattacked it hardly tells images apart")
-    return claim(experiment, text, decided(holds, [v.value for v in found], noise_of(found)), shown)
+    return claim(experiment, text, holds(found), shown)
 
 
 def _difference(a: Number, b: Number) -> Number:

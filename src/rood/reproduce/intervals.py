@@ -1,7 +1,8 @@
 """Intervals of what is made of several numbers, or of a number for each image."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -9,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, rankdata
 
 from rood.metrics import Interval
-from rood.reproduce.rows import NOISE
+from rood.reproduce.rows import NOISE, UNDECIDED, Row, claim
 
-__all__ = ["difference", "gain", "known", "median", "noise_of"]
+__all__ = ["difference", "falling", "gain", "known", "median", "noise_of", "ordered"]
 
 
 def difference(after: Interval, before: Interval) -> Interval:
@@ -24,6 +25,29 @@ def difference(after: Interval, before: Interval) -> Interval:
     below = math.hypot(after.value - after.low, before.high - before.value)
     above = math.hypot(after.high - after.value, before.value - before.low)
     return Interval(value, value - below, value + above)
+
+
+def falling(numbers: Sequence[Interval], by: float = 0.0, least: float = NOISE) -> float:
+    """1 if each number is above the next by more than `by`, 0 if one is not, else `UNDECIDED`.
+
+    Each pair by the interval of its difference; a number moves by `least` at least.
+    """
+    wide = [Interval(v, min(low, v - least), max(high, v + least)) for v, low, high in numbers]
+    apart = [difference(a, b) for a, b in pairwise(wide)]
+    if any(d.high <= by for d in apart):
+        return 0.0
+    return 1.0 if all(d.low > by for d in apart) else UNDECIDED
+
+
+def ordered(
+    experiment: str, text: str, numbers: Mapping[str, Interval | None], least: float = NOISE
+) -> Row:
+    """The claim that each number is above the next; not tested where one is missing."""
+    known = [i for i in numbers.values() if i is not None]
+    value = lambda i: "?" if i is None else f"{i.value:.4f}"
+    shown = ", ".join(f"{name} {value(i)}" for name, i in numbers.items())
+    complete = len(known) == len(numbers)
+    return claim(experiment, text, falling(known, least=least) if complete else None, shown)
 
 
 def gain(

@@ -46,7 +46,7 @@ _LETTERS = {"top": "M", "steps": "K"}  # of the papers
 UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
 ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
 # some of their classes are CIFAR's too
-SHARED = ("tiny-imagenet", "tiny-imagenet/tuning")
+SHARED = ("tiny-imagenet", "tiny-imagenet/tuning", "scenes")
 ALL = 10**9
 OTHERS = {  # rows of the tables by registry name
     "MSP": "msp",
