@@ -70,8 +70,8 @@ def _shrinking(every: list[Row]) -> Iterator[str]:
             "AUROC; FORT and LIANG attack the OOD side alone, ALOE and PRO both: printed in the paper, then ours on clean\n"
             "images, under the paper's attack as written and as coded, and under our suite, which attacks the very score\n"
             "that judges. The best that matching (LIANG) can reach is one half. Of ALOE's rows our suite saw 200 images a\n"
-            "side, through ODIN and Mahalanobis 100, of PRO's 50, the other columns 1,000: a number that rises towards\n"
-            "the right is of other, fewer images."
+            "side, through ODIN and Mahalanobis every second of them, of PRO's 50, the other columns 1,000: a number that\n"
+            "rises towards the right is of fewer images."
         )
         head = "| paper | row | column | printed | clean | paper | official | standard |"
         yield "\n".join([head, f"|{'---|' * 8}", *lines])
