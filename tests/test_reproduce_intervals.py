@@ -53,6 +53,7 @@ def test_numbers_fall_where_each_pair_is_further_apart_than_its_interval():
     second = lambda v: around(v, 0.04)
     assert falling([first, second(0.84), wide]) == 1.0
     assert falling([first, second(0.86)]) == UNDECIDED
+    assert falling([first, second(0.92)]) == UNDECIDED
     assert falling([first, second(0.96)]) == 0.0
     assert falling([first, second(0.84), around(0.9, 0.01)]) == 0.0
     assert falling([first, second(0.75)], by=0.1) == UNDECIDED

@@ -21,7 +21,7 @@ from rood.models.generative.glow import GlowNetwork
 from rood.models.wrap import wrap
 from rood.reproduce import liang_systems
 from rood.reproduce.experiment import SIZES, Context, Network, Row
-from rood.reproduce.liang import EXPERIMENTS, last_fall
+from rood.reproduce.liang import EXPERIMENTS, last_fall, lowest
 from rood.reproduce.liang_claims import claims
 from rood.reproduce.liang_presets import CIFAR10
 from rood.reproduce.liang_scores import CODES, EXPOSED, SCORES, names_of
@@ -378,6 +378,19 @@ def test_one_image_is_one_image_however_many_pairs_it_starts(context, rows):
     counts = {(r.attack, r.metric): r.n_out for r in cells(rows["liang/table8"])}
     assert counts["clean", "auroc"] == counts["standard", "auroc"] == 1
     assert counts["official", "auroc"] == 8
+
+
+def test_a_score_that_many_images_share_is_named():
+    many = torch.tensor([0.0] * 44 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert "that of 88% inside" in lowest(many)
+    assert lowest(torch.arange(100.0)) == ""
+
+
+def test_whether_most_codes_end_close_is_said_of_every_start():
+    close = lambda where, share: replace(made("mape_below_0.001", "official", share), column=where)
+    told = lambda *rows: next(BY_NAME["liang/figure3"].claims(rows)).ours
+    assert told(close("noise", 0.9), close("lung-ct", 0.6)) == 1.0
+    assert told(close("noise", 0.9), close("lung-ct", 0.1)) == 0.0
 
 
 def test_a_code_forgets_at_least_what_it_cannot_hold(rows):

@@ -31,6 +31,7 @@ from rood.reproduce.liang_scores import (
 )
 from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored, stuck
 from rood.reproduce.rows import LOSS
+from rood.shapes import Scores
 
 MEMBERS = tuple(f"cifar10/ensemble-{i}" for i in range(5))
 IMAGENET = {"ResNet-18": 20.0, "DenseNet-121": 30.0}  # how far from noise
@@ -93,9 +94,16 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
         own, m = s.ranked(direct(context, line.case))
         flat = stuck(context, line.case)
         note = cells["standard"].note + (f"; no slope at {flat:.0%} of the starts" if flat else "")
-        if (least := (s.clean_in == s.clean_in.min()).double().mean().item()) > SHARED:
-            note += f"; the lowest score is that of {least:.0%} inside: nothing can go below it"
+        note += lowest(s.clean_in)
         yield cells["standard"].found(own, n, m, network=network, note=note)
+
+
+def lowest(inside: Scores) -> str:
+    """What to say where many images share a score that no attack can go below."""
+    least = (inside == inside.min()).double().mean().item()
+    if least <= SHARED:
+        return ""
+    return f"; the lowest score is that of {least:.0%} inside: nothing can go below it"
 
 
 def last_fall(found: Matched) -> Interval:
