@@ -12,6 +12,7 @@ from rood.reproduce.aloe_figure import figure2
 from rood.reproduce.aloe_tables import BY_SET, table1, table2, table3, table4
 from rood.reproduce.experiment import Experiment, Row, compared
 from rood.reproduce.intervals import noise_of, ordered
+from rood.reproduce.rows import interval
 
 TRAINED = ("ALOE", "AOE", "ADV")  # the paper's order
 _NETS = "zoo networks cifar10-, cifar100-, gtsrb-{ce,oe,adv,aoe,aloe}"
@@ -58,19 +59,8 @@ def _seen(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(r.column for r in rows if r.kind == "cell" and " / " not in r.column))
 
 
-def _found(rows: Sequence[Row], **facts: object) -> Row | None:
-    """The first row that has all these facts and a number."""
-    known = (r for r in rows if r.ours is not None)
-    return next((r for r in known if facts.items() <= vars(r).items()), None)
-
-
-def _intervals(found: dict[str, Row | None]) -> dict[str, Interval | None]:
-    return {name: None if r is None else r.interval for name, r in found.items()}
-
-
-def _below_half(experiment: str, text: str, found: dict[str, Row | None]) -> Row:
+def _below_half(experiment: str, text: str, ends: dict[str, Interval | None]) -> Row:
     """Whether all of these are, wherever each lies in its interval."""
-    ends = _intervals(found)
     values = {name: None if i is None else i.value for name, i in ends.items()}
     noise = noise_of(i for i in ends.values() if i is not None)
     return compared(experiment, text, values, lambda *v: max(v) < 0.5, noise)
@@ -80,7 +70,7 @@ def claims1(rows: Sequence[Row]) -> Iterator[Row]:
     """Of Table 1, in each world."""
     name = "aloe/table1"
     for world in _seen(rows):
-        at = lambda row, w=world: _found(rows, row=row, column=w, attack="paper", metric="auroc")
+        at = lambda row, w=world: interval(rows, row=row, column=w, attack="paper", metric="auroc")
         if world != "gtsrb":  # where the paper's stay above 0.7
             yield _below_half(
                 name,
@@ -92,7 +82,7 @@ def claims1(rows: Sequence[Row]) -> Iterator[Row]:
             ("under attack ALOE is above OE", ("ALOE", "OE")),
             ("ODIN adds to ALOE under an attack that does not see ODIN", ("ALOE+ODIN", "ALOE")),
         ):
-            yield ordered(name, f"{world}: {text}", _intervals({m: at(m) for m in methods}))
+            yield ordered(name, f"{world}: {text}", {m: at(m) for m in methods})
 
 
 def claims2(rows: Sequence[Row]) -> Iterator[Row]:
@@ -102,31 +92,31 @@ def claims2(rows: Sequence[Row]) -> Iterator[Row]:
         yield _below_half(
             "aloe/table2",
             f"{world}: most images attacked to be misclassified are not flagged",
-            {m: _found(rows, row=m, column=world, attack="paper") for m in methods},
+            {m: interval(rows, row=m, column=world, attack="paper") for m in methods},
         )
 
 
 def claims3(rows: Sequence[Row]) -> Iterator[Row]:
     """Of Table 3: the order of Table 1 at larger budgets."""
     for column in _seen(rows):
-        at = lambda row, c=column: _found(rows, row=row, column=c, attack="paper", metric="auroc")
+        at = lambda row, c=column: interval(rows, row=row, column=c, attack="paper", metric="auroc")
         text = f"{column}: under attack ALOE is above AOE, AOE above ADV"
-        yield ordered("aloe/table3", text, _intervals({m: at(m) for m in TRAINED}))
+        yield ordered("aloe/table3", text, {m: at(m) for m in TRAINED})
 
 
 def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
     """Whether what a row gained under the paper's attack is still there."""
     attacked = [r for r in rows if r.attack == "standard" and r.metric == "auroc"]
     for world in _seen(rows):
-        at = lambda row, column=world: _found(attacked, row=row, column=column)
+        at = lambda row, column=world: interval(attacked, row=row, column=column)
         pair = {
             "ALOE+ODIN": at("ALOE+ODIN"),
             f"ALOE, {EVERY_SECOND}": at("ALOE", BY_SET.format(world, EVERY_SECOND)),
         }
         text = f"{world}: ODIN still adds to ALOE when it is attacked through ODIN"
-        yield ordered("aloe/adaptive", text, _intervals(pair))
+        yield ordered("aloe/adaptive", text, pair)
         text = f"{world}: ALOE stays above AOE, AOE above ADV, under our suite"
-        yield ordered("aloe/adaptive", text, _intervals({m: at(m) for m in TRAINED}))
+        yield ordered("aloe/adaptive", text, {m: at(m) for m in TRAINED})
 
 
 _TEXT = "the text gives ALOE+ODIN's 92.69 as ALOE's, which is 91.26"

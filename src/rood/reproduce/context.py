@@ -16,11 +16,12 @@ from rood.reproduce.sources import Network, NotRun, on, read_images, read_networ
 from rood.seeds import generator
 from rood.shapes import Images, Scores
 
-__all__ = ["BATCH", "Context", "Network", "NotRun"]
+__all__ = ["ALL", "BATCH", "Context", "Network", "NotRun"]
 
 T = TypeVar("T")
 
 BATCH = 1000  # images at once
+ALL = 10**9  # more than any set has
 
 
 @dataclass(eq=False)
@@ -68,6 +69,12 @@ class Context:
         """The images that detectors learn from, every class as often: "cifar10/fit"."""
         self.images(name, limit=1)
         return _even(self._sets[name], self.size.fit).to_shape(shape)
+
+    def all_fit_images(self, name: str, *, shape: Shape | None = None) -> ImageSet:
+        """The same, but for `tiny` all there are."""
+        if self.size.name == "tiny":
+            return self.fit_images(name, shape=shape)
+        return self.images(name, shape=shape, limit=ALL)
 
     def pixels(self, name: str, *, shape: Shape | None = None, limit: int | None = None) -> Images:
         """The same as `images`, in [0, 1] on the device."""

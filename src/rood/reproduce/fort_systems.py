@@ -52,7 +52,6 @@ ATTACKED = 128  # images, in the paper
 DECIDING = 512  # where the paper has no number, enough to tell detectors apart
 RECORDS = 30
 BATCH = 500  # images that pass a network together
-ALL = 10**9
 
 
 @dataclass(frozen=True)
@@ -194,8 +193,7 @@ def _fitted(context: Context, world: World, role: str) -> dict[str, Detector]:
     def make() -> dict[str, Detector]:
         network = context.network(role)
         detectors = {name: cls(network.model) for name, cls in METHODS.items()}
-        tiny = context.size.name == "tiny"
-        images = context.fit_images(world.fit) if tiny else context.images(world.fit, limit=ALL)
+        images = context.all_fit_images(world.fit)
         fit_all(detectors.values(), _Enlarged(images, network.shape[1:], context.device))
         return detectors
 

@@ -9,7 +9,7 @@ import torch
 from rood.attacks.base import Attack
 from rood.attacks.feature_match import FeatureMatch
 from rood.matching import Matched
-from rood.metrics import summary, wilson
+from rood.metrics import wilson
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
 from rood.reproduce.intervals import known, median
 from rood.reproduce.liang_figures import CIFAR10, DIGITS, absent
@@ -45,8 +45,8 @@ def _preset(
     s = ready(context, case)
     found: Matched | None = None if rule is None else matched(context, case, rule)
     after = direct(context, case) if found is None else scored(s.detector, found.images)
-    n, m = len(s.clean_in), len(after)
-    auroc = summary(s.clean_in, after, resamples=1)["auroc"]
+    n = len(s.clean_in)
+    auroc, m = s.ranked(after, paired=found is not None)
     yield cells[0].found(auroc, n, m, network=s.network)
     if found is not None and (middle := known(median(found.mape))) is not None:
         yield cells[1].found(middle, n, m, network=s.network)

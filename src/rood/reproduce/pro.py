@@ -13,7 +13,7 @@ from rood.reproduce.pro_bench import PLAIN
 from rood.reproduce.pro_figures import figure1, figure3, figure6, figure7, sweep
 from rood.reproduce.pro_imagenet import imagenet
 from rood.reproduce.pro_tables import GAIN, figure4, table1, table2
-from rood.reproduce.rows import UNDECIDED
+from rood.reproduce.rows import UNDECIDED, interval
 
 _SETS = "CIFAR, Tiny-ImageNet, MNIST, SVHN, DTD and scenes packs in ROOD_DATA"
 _NETS10 = "zoo networks cifar10-{ce,augmix,adv,aloe}"
@@ -80,7 +80,7 @@ def claims6(rows: Sequence[Row]) -> Iterator[Row]:
     """Energy is rougher than MSP."""
     for net in ("default", "robust"):
         found = {
-            score: _interval(rows, row=f"{score}, {net}", column="inside", metric="roughness")
+            score: interval(rows, row=f"{score}, {net}", column="inside", metric="roughness")
             for score in ("EBO", "MSP")
         }
         text = f"the landscape of energy is rougher than that of MSP, {net} network"
@@ -127,14 +127,8 @@ def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
         )
 
 
-def _interval(rows: Sequence[Row], **facts: object) -> Interval | None:
-    """Our number, with its ends, of the first row that has all these facts and a number."""
-    same = (r for r in rows if all(getattr(r, k) == v for k, v in facts.items()))
-    return next((i for r in same if (i := r.interval) is not None), None)
-
-
 def _gain(rows: Sequence[Row], pro: str, net: str, group: str) -> Interval | None:
-    return _interval(rows, row=pro, column=f"{net} / {group}", metric=GAIN)
+    return interval(rows, row=pro, column=f"{net} / {group}", metric=GAIN)
 
 
 def _gains_more(

@@ -18,7 +18,7 @@ from rood.detectors.msp import MSP
 from rood.detectors.pro import PRO
 from rood.metrics import auroc
 from rood.models.model import Model
-from rood.reproduce.context import BATCH, Context
+from rood.reproduce.context import ALL, BATCH, Context
 from rood.shapes import Images, Scores
 from rood.training.outliers import without_classes
 
@@ -47,7 +47,6 @@ UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones
 ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
 # some of their classes are CIFAR's too
 SHARED = ("tiny-imagenet", "tiny-imagenet/tuning", "scenes")
-ALL = 10**9
 OTHERS = {  # rows of the tables by registry name
     "MSP": "msp",
     "Entropy": "entropy",
@@ -181,8 +180,7 @@ class Bench:
 def _made(bench: Bench) -> Iterator[tuple[str, Detector]]:
     context, model = bench.context, bench.model
     tiny = context.size.name == "tiny"
-    fit = f"{bench.world.name}/fit"
-    train = context.fit_images(fit, shape=bench.network.shape) if tiny else bench.images(fit, None)
+    train = context.all_fit_images(f"{bench.world.name}/fit", shape=bench.network.shape)
     inside, outside = bench.validation()
     found: dict[str, Detector] = {}
     for row, name in OTHERS.items():

@@ -87,12 +87,22 @@ def claim(experiment: str, text: str, holds: float | None, ours: str, note: str 
     )
 
 
+def found(rows: Iterable[Row], **facts: object) -> Row | None:
+    """The first row that has all these facts and a number of ours."""
+    known = (r for r in rows if r.ours is not None)
+    return next((r for r in known if all(getattr(r, k) == v for k, v in facts.items())), None)
+
+
 def ours(rows: Iterable[Row], **facts: object) -> float | None:
-    """Our number of the first row that has all these facts and a number."""
-    for row in rows:
-        if row.ours is not None and all(getattr(row, k) == v for k, v in facts.items()):
-            return row.ours
-    return None
+    """Our number of that row."""
+    row = found(rows, **facts)
+    return None if row is None else row.ours
+
+
+def interval(rows: Iterable[Row], **facts: object) -> Interval | None:
+    """Our number of that row, with its ends."""
+    row = found(rows, **facts)
+    return None if row is None else row.interval
 
 
 def compared(
