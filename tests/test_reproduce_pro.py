@@ -14,7 +14,15 @@ from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.reproduce.experiment import SIZES, Context, Row, ours
 from rood.reproduce.intervals import gain
-from rood.reproduce.pro import claims1, claims4, claims6
+from rood.reproduce.pro import (
+    claims1,
+    claims3,
+    claims4,
+    claims6,
+    claims7,
+    claims_adaptive,
+    claims_sweep,
+)
 from rood.reproduce.pro_bench import (
     CIFAR10,
     DIGITS,
@@ -26,7 +34,7 @@ from rood.reproduce.pro_bench import (
     climbs,
     rectified,
 )
-from rood.reproduce.pro_figures import _second, mean_of
+from rood.reproduce.pro_figures import LEAD, TOP, _second, mean_of
 from rood.reproduce.pro_tables import GAIN, table1, table2
 from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
@@ -237,7 +245,7 @@ def test_the_gain_of_a_group_is_the_difference_of_its_cells(rows):
             )
             less = at("PRO-GEN", "auroc") - at("GEN, PRO's base", "auroc")
             assert at("PRO-GEN", GAIN) == pytest.approx(less)
-    assert {r.row for r in rows if r.metric == GAIN} == set(PLAIN)
+    assert {r.row for r in rows if r.metric == GAIN} == {*PLAIN, "ODIN"}
 
 
 def test_the_papers_gain_is_that_of_its_printed_numbers(monkeypatch):
@@ -303,6 +311,48 @@ def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
     assert [c.ours for c in claims6(rows)] == [outcome, None]
 
 
+@pytest.mark.parametrize(("half", "outcome"), [(0.01, 1.0), (0.05, 0.5)])
+def test_shifts_are_ordered_by_their_intervals(half, outcome):
+    def rows(experiment, **values):
+        return [
+            Row(experiment=experiment, row=row, column=column, metric="shift").found(
+                Interval(v, v - half, v + half)
+            )
+            for (row, column), v in values["at"].items()
+        ]
+
+    nets = {("cifar10, default", "inside"): 0.02, ("cifar100, default", "inside"): 0.06}
+    assert [c.ours for c in claims7(rows("pro/figure7", at=nets))] == [outcome]
+    sides = {("cifar10, ADV", "inside"): 0.02, ("cifar10, ADV", "near"): 0.06}
+    assert [c.ours for c in claims3(rows("pro/figure3", at=sides))] == [outcome]
+    turned = {("cifar10, ADV", "inside"): 0.06, ("cifar10, ADV", "near"): 0.02}
+    (back,) = claims3(rows("pro/figure3", at=turned))
+    assert back.ours == (0.0 if outcome == 1 else 0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "outcome"), [(0.01, 0.005, 1.0), (0.01, 0.02, 0.5), (-0.01, 0.005, 0.0)]
+)
+def test_leads_are_decided_by_their_paired_intervals(value, half, outcome):
+    at = Interval(value, value - half, value + half)
+    lead = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column=LEAD, metric=GAIN).found(at)
+    assert [c.ours for c in claims_sweep([lead])] == [outcome]
+    through = Row(
+        experiment="pro/adaptive", row="PRO-ENT", column="ADV", metric=GAIN, attack="standard"
+    ).found(at)
+    unattacked = replace(through, attack="clean", ours=0.5, low=0.4, high=0.6)
+    assert [c.ours for c in claims_adaptive([unattacked, through])] == [outcome]
+    odin = Row(experiment="pro/table1", row="ODIN", column="default / near", metric=GAIN).found(at)
+    hurts = {c.row: c.ours for c in claims1([odin])}["ODIN hurts on near OOD: below MSP"]
+    assert hurts == 1 - outcome
+
+
+def test_the_lead_of_the_best_iterate_is_the_difference_of_its_cells(bare):
+    cells = [r for r in run(reproduce.chosen(["pro/sweep"]), bare) if r.kind == "cell"]
+    best, last, lead = (ours(cells, column=c) for c in (*TOP.values(), LEAD))
+    assert lead == pytest.approx(best - last)
+
+
 @pytest.mark.parametrize(
     ("name", "role", "row", "eps"),
     [("figure7", "ce", "default", 2.5e-4), ("figure3", "aloe", "robust", 1e-3)],
@@ -324,7 +374,7 @@ def test_shifts_take_the_papers_step_in_the_units_of_its_networks(bare, name, ro
 def test_what_is_smaller_than_in_the_paper_is_said():
     why = {e.name: e.why for e in reproduce.chosen(["pro"])}
     assert "half of CIFAR-100 (62.8 % and 59.0 % accuracy)" in why["pro/table2"]
-    assert "50 images a side" in why["pro/adaptive"]
+    assert "100 images a side" in why["pro/adaptive"]
     assert "500 images a side" in why["pro/sweep"]
     for name in ("figure3", "figure6", "figure7", "sweep", "adaptive"):
         assert "CIFAR-100 alone" in why[f"pro/{name}"]
@@ -391,6 +441,11 @@ def test_imagenet_takes_any_network_and_any_images(bare, tmp_path):
 @pytest.mark.slow
 def test_pro_is_attacked_through_pro(bare):
     rows = list(run(reproduce.chosen(["pro/adaptive"]), bare))
-    at = lambda row, attack: ours(rows, row=row, column="default", attack=attack)
+    at = lambda row, attack, metric="auroc": ours(
+        rows, row=row, column="default", attack=attack, metric=metric
+    )
     for row in ("Entropy", "PRO-ENT"):
         assert at(row, "standard") <= at(row, "clean")
+    for attack in ("clean", "standard"):
+        less = at("PRO-ENT", attack) - at("Entropy", attack)
+        assert at("PRO-ENT", attack, GAIN) == pytest.approx(less)

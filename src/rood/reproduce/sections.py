@@ -17,7 +17,7 @@ NAMES = {
     "worst_detection_error": "worst-case detection error (equation 2)",
     "flagged": "share flagged",
     "robust_accuracy": "accuracy under attack",
-    "auroc_gain": "AUROC, PRO's less its base's, of the same images",
+    "auroc_gain": "AUROC less the base's, of the same images",
     "auroc_change": "AUROC, after the attack less before",
     "mape_median": "error of the code, as a share of it, in the median image",
     "last_fall": "fall of the loss in its last fifth, as a share of its first value, median",
