@@ -139,8 +139,8 @@ def test_a_note_points_only_to_rows_that_are_attacked_through_their_score(bare, 
     monkeypatch.setattr(Context, "has", lambda self, *names: True)
     small = Context(SIZES["small"])
     there = {(c.row, c.column) for p in adaptive(small) for c in p.cells}
-    assert len({r for r, w in there if w == "cifar10"}) == 9
-    assert {r for r, w in there if w == "cifar100"} == {"MSP", "ALOE", "ALOE+ODIN"}
+    for world in ("cifar10", "cifar100", "gtsrb"):
+        assert len({r for r, w in there if w == world}) == 9
     cells = [c for t in (table1, table3) for p in t(small) for c in p.cells]
     sees_less = [c for c in cells if "does not see" in c.note]
     for c in cells:

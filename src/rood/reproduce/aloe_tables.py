@@ -47,15 +47,10 @@ THEIRS = (  # networks of other papers with ALOE's architecture
 )
 
 
-def in_adaptive(context: Context, world: World, row: str) -> bool:
-    """Whether `aloe/adaptive` has this row of Table 1.
-
-    Of CIFAR-100, where a pass costs as much, what the paper concludes from.
-    """
+def in_adaptive(context: Context, row: str) -> bool:
+    """Whether `aloe/adaptive` has this row of Table 1."""
     if context.size.name == "tiny":
         return row in ("ALOE+ODIN", "MSP")
-    if world.name == "cifar100":
-        return row in ("ALOE", "ALOE+ODIN", "MSP")
     every = [r for g in (ORIGINAL, LAYERS, *TRAINED) for r in g.rows.values()]
     return row in every and row not in ("ADV+ODIN", "AOE+ODIN")
 
@@ -107,7 +102,7 @@ def told_apart(
     eps = 0 if preset == "clean" else levels
     column = world.name if experiment == "aloe/table1" else f"{world.name}, {levels}/255"
     metrics = METRICS if preset == "clean" else (*METRICS, WORST)
-    again = lambda row: experiment == "aloe/table1" and in_adaptive(context, world, row)
+    again = lambda row: experiment == "aloe/table1" and in_adaptive(context, row)
     cells = [
         Row(
             experiment=experiment,
