@@ -1,7 +1,7 @@
 """ALOE: Chen et al., *Robust Out-of-distribution Detection for Neural Networks*, arXiv:2003.09711.
 
 Eleven detectors under the paper's own attacks, as written and as coded; in `aloe/adaptive` nine of
-them, each attacked through the very score that judges it.
+them (of CIFAR-100 seven), each attacked through the very score that judges it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -132,8 +132,8 @@ EXPERIMENTS = (
     ),
     Experiment(
         "aloe/adaptive",
-        "nine detectors of Table 1 (without ADV+ODIN and AOE+ODIN), each attacked through its own "
-        "score by our suite",
+        "nine detectors of Table 1 (without ADV+ODIN and AOE+ODIN; of CIFAR-100 also without ODIN "
+        "and OE+ODIN), each attacked through its own score by our suite",
         f"{_NETS}; {_SETS}",
         adaptive,
         claims_adaptive,

@@ -31,7 +31,7 @@ def adaptive(context: Context) -> Iterator[Part]:
     for world in worlds(context, "cifar10", "cifar100", "gtsrb"):
         for group in GROUPS:
             for detector, row in group.rows.items():
-                if not in_adaptive(context, row):
+                if not in_adaptive(context, world, row):
                     continue
                 facts = {"inside": world.name, "method": row, "eps": 1}
                 cells = [

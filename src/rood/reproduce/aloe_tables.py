@@ -47,10 +47,15 @@ THEIRS = (  # networks of other papers with ALOE's architecture
 )
 
 
-def in_adaptive(context: Context, row: str) -> bool:
-    """Whether `aloe/adaptive` has this row of Table 1."""
+def in_adaptive(context: Context, world: World, row: str) -> bool:
+    """Whether `aloe/adaptive` has this row of Table 1.
+
+    Through ODIN a hundred classes cost most: of CIFAR-100 that which the paper concludes from.
+    """
     if context.size.name == "tiny":
         return row in ("ALOE+ODIN", "MSP")
+    if world.name == "cifar100" and row in ("ODIN", "OE+ODIN"):
+        return False
     every = [r for g in (ORIGINAL, LAYERS, *TRAINED) for r in g.rows.values()]
     return row in every and row not in ("ADV+ODIN", "AOE+ODIN")
 
@@ -102,7 +107,7 @@ def told_apart(
     eps = 0 if preset == "clean" else levels
     column = world.name if experiment == "aloe/table1" else f"{world.name}, {levels}/255"
     metrics = METRICS if preset == "clean" else (*METRICS, WORST)
-    again = lambda row: experiment == "aloe/table1" and in_adaptive(context, row)
+    again = lambda row: experiment == "aloe/table1" and in_adaptive(context, world, row)
     cells = [
         Row(
             experiment=experiment,
