@@ -248,9 +248,9 @@ as large by Pillow bicubically, OpenOOD's bilinearly: a filter turns the one int
 otherwise. Far: SVHN, ten DTD classes, six kinds of scenes in place of Places365, MNIST, 3,000 images each at most: these are
 stand-ins, so the far column is not comparable with OpenOOD's. *Near, last epoch* is of two networks (seeds 1, 2) whose
 last epoch was kept (seed 1 alone where no ± stands); *near, He's values* of one (seed 6) from other initial values, with
-90 epochs, its weights rounded to float16 and scored on a CPU; *near, our recipe* of one of rood's usual training (the last epoch, in bfloat16 and
-from He's initial values). RankFeat, which stands or falls with the next-to-last stage, hangs most on such choices: its
-near AUROC is 66 to 83 from torch's initial values, network by network, and above 80 from He's.
+90 epochs, its weights rounded to float16 and scored on a CPU; *near, our recipe* of one of rood's usual training (the last
+epoch, in bfloat16 and from He's initial values). RankFeat, which stands or falls with the next-to-last stage, hangs most on such choices, and
+differs by more than ten points between networks that were trained alike.
 """
 
 PERCENTILES = """

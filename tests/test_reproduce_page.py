@@ -6,7 +6,7 @@ import sys
 
 from docs import reproduction
 from rood.metrics import Interval
-from rood.reproduce.page import render, write_page
+from rood.reproduce.page import _figure, render, write_page
 from rood.reproduce.rows import LOSS, UNDECIDED, Row, claim
 from rood.reproduce.sections import About, Shrunk, sections, shrinking
 
@@ -99,3 +99,20 @@ def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
     page = reproduction.page()
     assert f"### toy/table1: {LOSS}" in page
     assert r"| a\|b | 1 | 0.5 | 0.25 | 0.12 | 0.1 | 0.1 |" in page
+
+
+def test_no_two_curves_of_a_figure_look_alike():
+    point = Row(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
+    many = [point.found(x / 2, x=x, group=str(g)) for g in range(12) for x in (0.0, 1.0)]
+    (section,) = sections(many, {})
+    lines = [tuple(trace["line"].values()) for trace in _figure(section.panels[0])["data"]]
+    assert len(set(lines)) == 12
+
+
+def test_what_is_not_shown_is_not_called_unmeasured(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+    page = reproduction.page()
+    unmeasured = next(line for line in page.splitlines() if line.startswith("**Not measured yet**"))
+    assert "liang/losses" in unmeasured
+    assert "liang/galleries" not in unmeasured
+    assert "**Not shown**: liang/galleries, " in page

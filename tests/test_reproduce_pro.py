@@ -1,5 +1,6 @@
 """PRO's tables and figures on what is shipped, and `pro/imagenet` on a network of one's own."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,12 @@ from rood.detectors import MSP, PRO, TemperatureScaling
 from rood.metrics import Interval, auroc
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
+from rood.reproduce import intervals, pro_adaptive, pro_figures
 from rood.reproduce.experiment import SIZES, Context, Row, ours
 from rood.reproduce.intervals import gain
 from rood.reproduce.pro import (
     claims1,
+    claims2,
     claims3,
     claims4,
     claims6,
@@ -28,13 +31,14 @@ from rood.reproduce.pro_bench import (
     DIGITS,
     PLAIN,
     SHARED,
+    UNIT,
     Bench,
     as_printed,
     chosen,
     climbs,
     rectified,
 )
-from rood.reproduce.pro_figures import LEAD, TOP, _second, mean_of
+from rood.reproduce.pro_figures import LEAD, TOP, _second, mean_of, sweep
 from rood.reproduce.pro_tables import GAIN, table1, table2
 from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
@@ -56,7 +60,7 @@ def test_table_1_runs_on_what_is_shipped(rows):
     assert {r.row for r in cells} >= {"MSP", "ODIN", "KNN", *PLAIN}
     assert all((-1 if r.metric == GAIN else 0) <= r.low <= r.ours <= r.high <= 1 for r in cells)
     assert {r.network for r in cells} == {"digits-ce", "digits-aloe"}
-    assert sum(r.kind == "claim" and r.ours is not None for r in rows) == 7
+    assert sum(r.kind == "claim" and r.ours is not None for r in rows) == 12
 
 
 def test_a_group_is_the_mean_of_its_sets_and_a_cell_what_plain_loops_give(bare, rows):
@@ -153,8 +157,51 @@ def test_all_of_the_papers_grid_is_tried_and_its_steps_are_pixels_on_robust_netw
                         value = auroc(inside=pro.score(x_in), outside=pro.score(x_out))
                     values[f"eps={unit * eps:g}, K={steps}, temperature={t:g}"] = value
         found = rectified(bench, "PRO-MSP-T", x_in, x_out)
-        best[role] = values[chosen("PRO-MSP-T", found)], max(values.values())
+        said = re.sub(r" \(the \w+ tried\)", "", chosen("PRO-MSP-T", found, bench.unit))
+        best[role] = values[said], max(values.values())
     assert all(value == pytest.approx(largest) for value, largest in best.values())
+
+
+@pytest.mark.parametrize(("unit", "most"), [(UNIT, 0.00125), (1.0, 0.005)])
+def test_a_step_at_an_end_of_the_grid_is_said_to_be_one(unit, most):
+    msp = MSP(Bench(Context(SIZES["small"]), DIGITS, "ce").model)
+    notes = [
+        chosen("PRO-MSP", PRO(msp, eps=e, steps=1), unit) for e in (most / 500, most, most / 5)
+    ]
+    assert ["least" in n for n in notes] == [True, False, False]
+    assert ["largest" in n for n in notes] == [False, True, False]
+
+
+def test_a_verdict_says_where_validation_left_pro_nothing_to_do():
+    note = "eps=1e-05 (the least tried), K=1"
+    cells = gained("pro/table1", robust=Interval(0.0, -0.001, 0.001))
+    told = {c.row: c.column for c in claims1([replace(r, note=note) for r in cells])}
+    shown = told["PRO-GEN is above GEN, PRO's base on near OOD, robust network"]
+    assert shown.endswith("; validation chose the least step")
+    assert not told["PRO-GEN is above GEN, PRO's base on near OOD, default network"].endswith(
+        "step"
+    )
+
+
+def test_table_2_claims_what_the_paper_gains():
+    cell = Row(experiment="pro/table2", row="PRO-MSP", column="default / near", metric=GAIN)
+    rows = [
+        replace(cell, paper=0.005).found(Interval(0.01, 0.006, 0.014)),
+        replace(cell, row="PRO-ENT", paper=-0.01).found(Interval(0.01, 0.006, 0.014)),
+    ]
+    assert [(c.row, c.ours) for c in claims2(rows)] == [
+        ("PRO-MSP is above MSP on near OOD, default network", 1.0)
+    ]
+
+
+def test_a_lower_fpr_is_decided_by_its_intervals():
+    cell = Row(experiment="pro/table1", row="MSP", column="default / near", metric="fpr95_out")
+    rows = [
+        cell.found(Interval(0.5, 0.45, 0.55)),
+        replace(cell, row="PRO-MSP").found(Interval(0.4, 0.36, 0.44)),
+    ]
+    told = {c.row: c.ours for c in claims1(rows)}
+    assert told["PRO-MSP has a lower FPR95 than MSP on near OOD, default network"] == 1.0
 
 
 def test_the_note_of_a_tuned_row_has_every_option_that_was_chosen(rows):
@@ -238,14 +285,25 @@ def test_scores_that_rank_alike_gain_nothing_and_one_image_decides_nothing():
 
 
 def test_the_gain_of_a_group_is_the_difference_of_its_cells(rows):
-    for net in ("default", "robust"):
-        for group in ("near", "mean"):
-            at = lambda row, metric, c=f"{net} / {group}": ours(
-                rows, row=row, column=c, metric=metric
-            )
-            less = at("PRO-GEN", "auroc") - at("GEN, PRO's base", "auroc")
-            assert at("PRO-GEN", GAIN) == pytest.approx(less)
-    assert {r.row for r in rows if r.metric == GAIN} == {*PLAIN, "ODIN"}
+    shown = {r.row for r in rows}
+    for row, base in {**PLAIN, "ODIN": "MSP"}.items():
+        if base not in shown:
+            continue  # of GEN alone the table has another base
+        for column in ("default / near", "default / mean", "robust / near", "robust / mean"):
+            at = lambda row, metric, c=column: ours(rows, row=row, column=c, metric=metric)
+            assert at(row, GAIN) == pytest.approx(at(row, "auroc") - at(base, "auroc"))
+    gains = [r for r in rows if r.metric == GAIN]
+    assert {r.row for r in gains} == {*PLAIN, "ODIN"}
+    assert all("less MSP, of" in r.note for r in gains if r.row == "ODIN")
+
+
+def test_gains_are_counted_in_float64(monkeypatch):
+    rank = intervals.rankdata
+    monkeypatch.setattr(intervals, "rankdata", lambda s: rank(s).astype(np.float32))
+    draws = np.random.default_rng(3)
+    s_in, s_out, b_in, b_out = (draws.normal(size=301) for _ in range(4))
+    less = auroc(inside=s_in, outside=s_out) - auroc(inside=b_in, outside=b_out)
+    assert gain(s_in, s_out, b_in, b_out).value == pytest.approx(less, abs=1e-12, rel=0)
 
 
 def test_the_papers_gain_is_that_of_its_printed_numbers(monkeypatch):
@@ -272,7 +330,8 @@ def gained(experiment, **nets):
         (Interval(0.02, 0.01, 0.03), Interval(0.001, -0.001, 0.003), (1, 1)),
         (Interval(0.02, 0.01, 0.03), Interval(0.015, 0.005, 0.025), (1, UNDECIDED)),
         (Interval(0.02, 0.01, 0.03), Interval(0.06, 0.05, 0.07), (1, 0)),
-        (Interval(0.001, -0.001, 0.003), Interval(0.0, -0.001, 0.001), (UNDECIDED, UNDECIDED)),
+        (Interval(0.001, -0.001, 0.003), Interval(0.0, -0.001, 0.001), (0, 0)),  # as good as none
+        (Interval(0.005, -0.001, 0.011), Interval(0.0, -0.001, 0.001), (UNDECIDED, UNDECIDED)),
         (Interval(-0.001, -0.0015, -0.0005), Interval(-0.02, -0.03, -0.01), (0, 0)),
         (None, Interval(0.02, 0.01, 0.03), (None, None)),  # rows of earlier versions
     ],
@@ -308,49 +367,90 @@ def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
         ).found(Interval(v, v - half, v + half))
         for n, v in (("EBO", 0.05), ("MSP", 0.02))
     ]
-    assert [c.ours for c in claims6(rows)] == [outcome, None]
+    assert [c.ours for c in claims6(rows)] == [outcome, None, None, None]
 
 
-@pytest.mark.parametrize(("half", "outcome"), [(0.01, 1.0), (0.05, 0.5)])
-def test_shifts_are_ordered_by_their_intervals(half, outcome):
-    def rows(experiment, **values):
+@pytest.mark.parametrize(
+    ("few", "many", "half", "outcome"),
+    [(0.02, 0.06, 0.01, 1.0), (0.02, 0.06, 0.05, 0.5), (0.002, 0.006, 0.001, 1.0)],
+)
+def test_shifts_are_ordered_by_their_intervals(few, many, half, outcome):
+    def rows(experiment, at):
         return [
             Row(experiment=experiment, row=row, column=column, metric="shift").found(
                 Interval(v, v - half, v + half)
             )
-            for (row, column), v in values["at"].items()
+            for (row, column), v in at.items()
         ]
 
-    nets = {("cifar10, default", "inside"): 0.02, ("cifar100, default", "inside"): 0.06}
-    assert [c.ours for c in claims7(rows("pro/figure7", at=nets))] == [outcome]
-    sides = {("cifar10, ADV", "inside"): 0.02, ("cifar10, ADV", "near"): 0.06}
-    assert [c.ours for c in claims3(rows("pro/figure3", at=sides))] == [outcome]
-    turned = {("cifar10, ADV", "inside"): 0.06, ("cifar10, ADV", "near"): 0.02}
-    (back,) = claims3(rows("pro/figure3", at=turned))
+    nets = {("cifar10, default", "inside"): few, ("cifar100, default", "inside"): many}
+    assert [c.ours for c in claims7(rows("pro/figure7", nets))] == [outcome]
+    near, inside = ("cifar10, ADV", "near"), ("cifar10, ADV", "inside")
+    (further,) = claims3(rows("pro/figure3", {inside: few, near: many}))
+    assert further.ours == outcome
+    assert further.row.startswith("ours: ")
+    (back,) = claims3(rows("pro/figure3", {inside: many, near: few}))
     assert back.ours == (0.0 if outcome == 1 else 0.5)
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "outcome"), [(0.01, 0.005, 1.0), (0.01, 0.02, 0.5), (-0.01, 0.005, 0.0)]
+    ("value", "half", "outcome"),
+    [
+        (0.01, 0.005, 1.0),
+        (0.01, 0.02, 0.5),
+        (-0.01, 0.005, 0.0),
+        (0.0, 0.0, 0.0),
+        (0.0, 0.004, 0.0),
+    ],
 )
 def test_leads_are_decided_by_their_paired_intervals(value, half, outcome):
     at = Interval(value, value - half, value + half)
-    lead = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column=LEAD, metric=GAIN).found(at)
-    assert [c.ours for c in claims_sweep([lead])] == [outcome]
+    lead = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column="both", metric=LEAD).found(at)
+    assert [c.ours for c in claims_sweep([lead])] == [outcome, None]
     through = Row(
         experiment="pro/adaptive", row="PRO-ENT", column="ADV", metric=GAIN, attack="standard"
     ).found(at)
     unattacked = replace(through, attack="clean", ours=0.5, low=0.4, high=0.6)
     assert [c.ours for c in claims_adaptive([unattacked, through])] == [outcome]
+    left = [
+        replace(through, row=row, metric="auroc").found(Interval(0.01, 0.0, 0.02))
+        for row in ("PRO-ENT", "Entropy")
+    ]
+    (gone,) = claims_adaptive([through, *left])
+    assert gone.ours is None
+    assert "nothing is left" in gone.column
+    (some,) = claims_adaptive([through, left[0], replace(left[1], ours=0.4)])
+    assert some.ours == outcome
     odin = Row(experiment="pro/table1", row="ODIN", column="default / near", metric=GAIN).found(at)
-    hurts = {c.row: c.ours for c in claims1([odin])}["ODIN hurts on near OOD: below MSP"]
-    assert hurts == 1 - outcome
+    told = {c.row: c.ours for c in claims1([odin])}
+    hurts = told["ODIN hurts on near OOD, default network: below MSP"]
+    assert hurts == (0.0 if value >= 0 and half < 0.02 else 1 - outcome)
+    assert told["ODIN hurts on near OOD, robust network: below MSP"] is None
 
 
-def test_the_lead_of_the_best_iterate_is_the_difference_of_its_cells(bare):
-    cells = [r for r in run(reproduce.chosen(["pro/sweep"]), bare) if r.kind == "cell"]
-    best, last, lead = (ours(cells, column=c) for c in (*TOP.values(), LEAD))
-    assert lead == pytest.approx(best - last)
+@pytest.mark.parametrize(("best", "outcome"), [(0.88, 1.0), (0.865, 0.5), (0.84, 0.0)])
+def test_the_best_step_is_held_against_none(best, outcome):
+    row = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column=TOP["best"], metric="auroc")
+    points = [
+        replace(row, kind="point", column="K").found(v, x=x) for x, v in ((1.0, 0.7), (0.0, 0.86))
+    ]
+    _, gains = claims_sweep([*points, row.found(best)])
+    assert gains.ours == outcome
+
+
+def test_the_lead_is_that_of_the_largest_over_the_largest(bare, monkeypatch):
+    draws = torch.Generator().manual_seed(9)
+    random = lambda pro, x: torch.rand(pro.steps + 1, len(x), generator=draws)
+    monkeypatch.setattr(pro_figures, "climbs", random)
+    rows = [r for part in sweep(bare) for r in part.make()]
+    tops = {
+        keep: max(r.ours for r in rows if r.kind == "point" and r.group.endswith(keep))
+        for keep in TOP
+    }
+    assert tops["best"] != tops["last"]
+    for keep, column in TOP.items():
+        assert ours(rows, column=column, metric="auroc") == pytest.approx(tops[keep])
+    assert ours(rows, metric=LEAD) == pytest.approx(tops["best"] - tops["last"])
 
 
 @pytest.mark.parametrize(
@@ -436,6 +536,39 @@ def test_imagenet_takes_any_network_and_any_images(bare, tmp_path):
     missing = {r.note.partition(";")[0] for r in rows if r.column.startswith("AugMix")}
     assert missing == {"not run: no network net-augmix"}
     assert {r.network for r in rows if r.ours is not None} == {"own"}
+
+
+def test_what_pro_gains_under_attack_is_over_its_base_under_attack(bare, monkeypatch):
+    asked, draws = [], np.random.default_rng(5)
+
+    def judged(context, detector, inside, outside, threat, purpose):
+        asked.append((detector, len(inside), len(outside["near"]), threat.eps))
+        make = lambda: {n: torch.from_numpy(draws.normal(size=40)) for n in ("inside", "near")}
+        return make(), make()
+
+    monkeypatch.setattr(pro_adaptive, "judged", judged)
+    monkeypatch.setattr(
+        Bench, "pixels", lambda self, name: torch.zeros(150, 1, 28, 28, device="cpu")
+    )
+    world = replace(DIGITS, name="another")
+    monkeypatch.setattr(pro_adaptive, "world_of", lambda context, _: world)
+    monkeypatch.setattr(Bench, "__init__", lambda self, c, w, role: vars(self).update(
+        context=c, world=w, role=role, network=c.network("digits/ce"),
+        model=c.network("digits/ce").model))  # fmt: skip
+    small = Context(SIZES["small"])
+    part = next(iter(pro_adaptive.adaptive(small)))
+    rows = list(part.make())
+    (base, *first), (pro, *second) = asked
+    assert first == second == [100, 100, 1 / 255]
+    assert isinstance(pro, PRO)
+    assert (pro.eps, pro.steps) == (2.5e-4, 1)
+    assert type(base) is type(pro.base)
+    for attack in ("clean", "standard"):
+        at = lambda row, metric, a=attack: ours(rows, row=row, attack=a, metric=metric)
+        less = at("PRO-ENT", "auroc") - at("Entropy", "auroc")
+        assert at("PRO-ENT", GAIN) == pytest.approx(less)
+        (note,) = {r.note for r in rows if r.metric == GAIN and r.attack == attack}
+        assert ("each attacked" in note) == (attack == "standard")
 
 
 @pytest.mark.slow

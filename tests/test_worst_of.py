@@ -113,24 +113,50 @@ def test_an_unknown_tier_is_refused():
         attack.__post_init__()
 
 
-def test_exemplars_are_aimed_at_by_the_nearest_features():
+def test_exemplars_are_aimed_at_by_the_nearest_features_and_pixels():
     knn = KNN(WORLD.model, k=3).fit(WORLD.train)
     plain, aimed, x = look_in(knn), look_in(knn, WORLD.inside), WORLD.outside[:8]
-    assert len(aimed.aim(x)) == len(plain.aim(x)) + 2
-    target = aimed.aim(x)[-2]
-    found = APGD(steps=30)(target, x, Linf(0.1), generator(0))
-    assert (target(found) > target(x)).all()
+    assert len(aimed.aim(x)) == len(plain.aim(x)) + 4
+    for target in aimed.aim(x)[-4:]:
+        found = APGD(steps=30)(target, x, Linf(0.1), generator(0))
+        assert (target(found) > target(x)).all()
+
+
+class Island(MSP):
+    """A score that is 1 but for a small place around one image, with no slope elsewhere."""
+
+    place = torch.zeros(1, 8, 8)
+
+    def score_images(self, x):
+        far = (x - self.place).flatten(1).norm(dim=1)
+        return torch.where(far < 1, far, 1.0)
+
+
+def test_an_exemplar_is_found_where_no_slope_leads_to_it():
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 2))  # sees means alone
+    island = Island(wrap(net))
+    island.place = torch.zeros(1, 8, 8)
+    island.place[:, ::2] = 1.0
+    x = torch.rand(3, 1, 8, 8, generator=generator(0))
+    blind, knowing = (
+        WorstOf(tier="quick")(look_in(island, known), x, L2(8.0), generator(1))
+        for known in (None, island.place[None])
+    )
+    assert (island.score(blind) == 1).all()
+    assert (island.score(knowing) < 0.1).all()
 
 
 def test_what_is_aimed_at_aside_is_what_it_says():
     msp, z = MSP(WORLD.model), WORLD.model(X).logits
-    *classes, density, _, _ = look_in(msp, WORLD.inside[-9:]).aim(X)
+    *classes, density, _, _, near, _ = look_in(msp, known := WORLD.inside[-9:]).aim(X)
     ranked = z.sort(dim=1, descending=True).indices
     assert len(classes) == 3
     for goal, y in zip(classes, ranked.unbind(dim=1), strict=True):
         rest = z.masked_fill(torch.arange(3) == y[:, None], -torch.inf).logsumexp(dim=1)
         torch.testing.assert_close(goal(X), z.gather(1, y[:, None])[:, 0] - rest)
     torch.testing.assert_close(density(X), z.logsumexp(dim=1))
+    nearest = torch.cdist(X.flatten(1), known.flatten(1)).amin(dim=1)
+    assert (near(X) <= -nearest.square() + 1e-6).all()
     away, uniform, short = look_out(msp).aim(X)
     torch.testing.assert_close(away(X), msp.score(X))
     torch.testing.assert_close(uniform(X), z.log_softmax(dim=1).mean(dim=1))
@@ -171,8 +197,9 @@ def test_the_nearest_exemplars_do_not_depend_on_the_size_of_the_batch():
     x = torch.linspace(0.5, 0.7, 40).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
     goal = look_in(msp, exemplars)
     for part in (x, x[:1], x[-3:]):
-        nearer, farther = (g(part) for g in goal.aim(part)[-2:])
-        assert (nearer >= farther).all()
+        for two in (goal.aim(part)[-4:-2], goal.aim(part)[-2:]):
+            nearer, farther = (g(part) for g in two)
+            assert (nearer >= farther).all()
 
 
 def test_matching_its_own_features_is_the_optimum():

@@ -12,9 +12,9 @@ from torch import Tensor
 from rood.attacks.base import AnyGoal, Goal, as_goal
 from rood.detectors.base import Detector, ScoreFunction
 from rood.errors import CapabilityError
-from rood.matching import features, match
+from rood.matching import Encoder, features, match
 from rood.models.model import Network
-from rood.shapes import Images, Labels, Scores
+from rood.shapes import Features, Images, Labels, Scores
 from rood.softmax import margin_over, uniform_cross_entropy
 
 CLASSES = 3  # the classes an image resembles most, each aimed at by itself
@@ -24,10 +24,19 @@ NEAREST = 2  # the exemplars an image resembles most
 def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
     """An OOD image asks for a low score: to be missed.
 
-    It may also aim at one class after the other, or at the features of in-distribution exemplars.
+    It may also aim at one class after the other, or at in-distribution exemplars: at their
+    features, and, where the ball is so large that no slope leads there, at their pixels.
     """
     model = _network(detector)
-    codes = cache(lambda: None if exemplars is None else _most_confident(detector, exemplars))
+    encoders: tuple[Encoder, ...] = (features(model), lambda x: detector.seen(x).flatten(1))
+
+    @cache
+    @torch.no_grad()
+    def codes() -> list[Features]:
+        if exemplars is None:
+            return []
+        known = _most_confident(detector, exemplars)
+        return [encoder(known) for encoder in encoders]
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
@@ -35,11 +44,8 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
         ranked = out.logits.topk(min(CLASSES, detector.model.classes), dim=1).indices
         goals = [_negative(misclassify(model, y)) for y in ranked.unbind(dim=1)]
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
-        if (known := codes()) is not None:
-            # pair by pair: by a matrix product the order would depend on the size of the batch
-            far = torch.cdist(out.features, known, compute_mode="donot_use_mm_for_euclid_dist")
-            near = far.topk(min(NEAREST, len(known)), largest=False).indices
-            goals += [match(features(model), known[i]) for i in near.unbind(dim=1)]
+        for encoder, known in zip(encoders, codes(), strict=False):  # no codes: nothing to match
+            goals += [match(encoder, code) for code in _nearest(known, encoder, x)]
         return tuple(goals)
 
     return replace(_moved(detector, -1), aim=aim)
@@ -175,12 +181,20 @@ def _varies(detector: Detector) -> bool:
 
 
 @torch.no_grad()
-def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n d"]:
-    """The features of the exemplar with the lowest score in each class that is predicted."""
-    out, score = _network(detector)(exemplars), detector.score_images(exemplars)
-    y = out.logits.argmax(dim=1)
+def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n c h w"]:
+    """The exemplar with the lowest score in each class that is predicted."""
+    y, score = _network(detector)(exemplars).logits.argmax(dim=1), detector.score_images(exemplars)
     best = [torch.where(y == c, score, torch.inf).argmin() for c in y.unique()]
-    return out.features[torch.stack(best)]
+    return exemplars[torch.stack(best)]
+
+
+@torch.no_grad()
+def _nearest(known: Float[Tensor, "n d"], encoder: Encoder, x: Images) -> tuple[Features, ...]:
+    """For each image the nearest of the known codes, then the next one."""
+    # pair by pair: by a matrix product the order would depend on the size of the batch
+    far = torch.cdist(encoder(x), known, compute_mode="donot_use_mm_for_euclid_dist")
+    near = far.topk(min(NEAREST, len(known)), largest=False).indices
+    return known[near].unbind(dim=1)
 
 
 def _moved(detector: Detector, sign: int) -> Goal:

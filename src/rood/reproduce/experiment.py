@@ -22,9 +22,9 @@ piece of work that is kept when a run is stopped, and makes one or more rows:
 `cells` are the rows that the part means to fill: `NotRun`, which `context.network` and
 `context.images` raise where something is not to be had, turns each into "not run: why". Parts
 are made lazily and must not compute before `make` is called. `claims(rows)` is a pure function of
-all rows of the experiment (those of earlier runs too) and is asked last; `ours(rows, row=...,
-attack=...)` finds a number, `compared(name, text, {"MSP": a, "MD": b}, lambda a, b: a < b)` makes
-the row, "not run" where a number is None.
+all rows of the experiment (those of earlier runs too) and is asked last; `interval(rows, row=...,
+attack=...)` finds a number with its ends, `ordered(name, text, {"MD": a, "MSP": b})` makes the row
+that says whether each is above the next, "not tested" where one is None.
 
 Nothing but `context` reads files or knows the device. `context.size` has the counts: `images` a
 side for the papers' attacks, `standard` for our suite, `fit` to learn from, `steps(n)` which cuts
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 from rood.reproduce.context import Context, Network, NotRun
 from rood.reproduce.papers import printed
-from rood.reproduce.rows import Row, claim, compared, decided, ours
+from rood.reproduce.rows import Row, claim, compared, ours
 from rood.reproduce.size import SIZES, Size
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
     "Size",
     "claim",
     "compared",
-    "decided",
     "ours",
     "printed",
 ]

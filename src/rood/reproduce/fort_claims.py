@@ -16,11 +16,10 @@ from rood.reproduce.fort_systems import (
     TURNED,
     World,
 )
-from rood.reproduce.intervals import difference, falling
+from rood.reproduce.intervals import NOTHING, difference, falling
 from rood.reproduce.rows import TELLS
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
-NOTHING = Interval(0.0, 0.0, 0.0)
 FAR = 0.1  # of an AUROC: what counts as far above
 
 Number = Interval | None

@@ -12,7 +12,9 @@ from scipy.stats import binom, rankdata
 from rood.metrics import Interval
 from rood.reproduce.rows import NOISE, UNDECIDED, Row, claim
 
-__all__ = ["difference", "falling", "gain", "known", "median", "noise_of", "ordered"]
+__all__ = ["NOTHING", "difference", "falling", "gain", "known", "median", "noise_of", "ordered"]
+
+NOTHING = Interval(0.0, 0.0, 0.0)
 
 
 def difference(after: Interval, before: Interval) -> Interval:
@@ -65,10 +67,15 @@ def gain(
 def _placements(inside: ArrayLike, outside: ArrayLike) -> tuple[NDArray[np.float64], ...]:
     """The share of the other side that each image is told from, ties by halves; inside first."""
     s_in, s_out = np.asarray(inside), np.asarray(outside)
-    ranks = rankdata(np.concatenate([s_in, s_out]))
-    below = ranks[: len(s_in)] - rankdata(s_in)  # of the OOD images, for each inside
-    beaten = ranks[len(s_in) :] - rankdata(s_out)
+    ranks = _ranks(np.concatenate([s_in, s_out]))
+    below = ranks[: len(s_in)] - _ranks(s_in)  # of the OOD images, for each inside
+    beaten = ranks[len(s_in) :] - _ranks(s_out)
     return 1 - below / len(s_out), beaten / len(s_in)
+
+
+def _ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """In float64, whatever the scores are in: some versions of SciPy keep to float32."""
+    return np.asarray(rankdata(scores), dtype=np.float64)
 
 
 def _variance_of_mean(moved: NDArray[np.float64]) -> float:

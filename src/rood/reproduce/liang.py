@@ -192,8 +192,11 @@ def mahalanobis(place: str, world: str, context: Context) -> Iterator[Part]:
 
 def table5(context: Context) -> Iterator[Part]:
     """Outlier exposure."""
-    worlds = ("svhn", "cifar10", "cifar100")
-    lines = [Line(Case(w, (f"{w}/oe",), EXPOSED, "logits", steps=10_000), "table5") for w in worlds]
+    most = {"svhn": 10_000, "cifar10": 1000, "cifar100": 1000}  # SVHN's loss still falls then
+    lines = [
+        Line(Case(w, (f"{w}/oe",), EXPOSED, "logits", steps=10_000, most=n), "table5")
+        for w, n in most.items()
+    ]
     return _parts("liang/table5", lines, context)
 
 
@@ -249,7 +252,8 @@ _WHY = (
     "other networks: both of ImageNet are EfficientNet-lite0, so that their X-ray and CT rows are "
     "the same; CIFAR's are WRN-40-2, SVHN's a WRN-16-1 of 4,000 of its test images; 200 images a "
     "side (64 of ImageNet's), detectors fitted on 5,000, Gram on the last layer of each stage, the "
-    "calibrated classifiers VGG13s of half the width; "
+    "calibrated classifiers VGG13s of half the width, of 60 epochs on 3,972 of SVHN's test images "
+    "(90.7 % right) and of 20 on CIFAR-10 (82.8 %), not in the zoo: their recipes are; "
     "Mahalanobis too on the last layer of each stage, of which the third is before its ReLU; "
     "fewer steps, as each row says; OOD images alone are attacked; an attack without a target is "
     "one image where all pairs start from one"

@@ -25,6 +25,7 @@ for (const [id, f] of Object.entries(figures))
 DRAWN = 230  # pixels from the top of a drawing to its axis
 LEGEND = 19  # pixels of one name
 COLOURS = ("#0072b2", "#d55e00", "#00835f", "#b9549b", "#b07a00", "#2f9bd6", "#44484f", "#7a3e9d")
+DASHES = ("solid", "dash", "dot")
 
 
 def write_page(rows: Iterable[Row], about: Mapping[str, About], path: Path) -> Path:
@@ -77,7 +78,8 @@ def _tally(found: list[Section]) -> dict[str, int]:
 def _figure(panel: Panel) -> dict[str, Any]:
     data = []
     for i, (group, curve) in enumerate(panel.curves.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        again, at = divmod(i, len(COLOURS))  # colours come again with other dashes
+        colour, dash = COLOURS[at], DASHES[again % len(DASHES)]
         x, y = zip(*sorted(curve), strict=True)
         trace: dict[str, Any] = {"x": x, "y": y, "name": plot_text(group, 90)}
         if panel.scattered:
@@ -85,7 +87,7 @@ def _figure(panel: Panel) -> dict[str, Any]:
             trace |= label | {"textposition": "top center", "showlegend": False}
         else:
             trace |= {"mode": "lines"}
-        data.append(trace | {"line": {"color": colour}, "marker": {"color": colour}})
+        data.append(trace | {"line": {"color": colour, "dash": dash}, "marker": {"color": colour}})
     named = {"title": {"text": plot_text(panel.y, 60)}}
     names = 0 if panel.scattered else len(panel.curves)
     layout = {

@@ -19,9 +19,12 @@ from rood.threat import Linf
 ATTACKS = ("clean", "standard")
 _NOTES = {
     "Entropy": "",
-    "PRO-ENT": "one step of 2.5e-4, as the authors' code settled on for CIFAR-10",
+    "PRO-ENT": "one step of 2.5e-4 in pixels",
 }
-_LESS = "less Entropy, of the same images, each attacked through itself"
+_LESS = {
+    "clean": "less Entropy, of the same images",
+    "standard": "less Entropy, of the same images, each attacked through itself",
+}
 
 
 def adaptive(context: Context) -> Iterator[Part]:
@@ -36,7 +39,7 @@ def adaptive(context: Context) -> Iterator[Part]:
                 column=net,
                 metric=metric,
                 attack=attack,
-                note="; ".join(filter(None, (note, _LESS if metric == GAIN else ""))),
+                note="; ".join(filter(None, (note, _LESS[attack] if metric == GAIN else ""))),
             )
             for row, note in _NOTES.items()
             for attack in ATTACKS

@@ -43,6 +43,7 @@ _GRIDS = {  # by row
     "PRO-GEN": "pro/pro_gen",
 }
 _LETTERS = {"top": "M", "steps": "K"}  # of the papers
+LEAST, LARGEST = " (the least tried)", " (the largest tried)"  # of a step
 UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
 ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
 # some of their classes are CIFAR's too
@@ -227,14 +228,20 @@ def rectified(bench: Bench, row: str, x_in: Images, x_out: Images) -> PRO:
     return best[1]
 
 
-def chosen(row: str, detector: Detector) -> str:
-    """The options that tuning chose, of PRO's base too; nothing where nothing was tuned."""
+def chosen(row: str, detector: Detector, unit: float = UNIT) -> str:
+    """The options that tuning chose, of PRO's base too; nothing where nothing was tuned.
+
+    A step at an end of the grid is said to be one: at the lower end PRO does next to nothing.
+    """
     with_pro = {base: pro for pro, base in PLAIN.items() if base not in OTHERS}
-    grid = _GRIDS.get(with_pro.get(row, row))
+    grid = tuning.GRIDS.get(_GRIDS.get(with_pro.get(row, row), ""), {})
     own = detector.settings()
     options = own | own.get("base", {})
-    names = [n for n in tuning.GRIDS[grid] if n in options] if grid else []
-    return ", ".join(f"{_LETTERS.get(n, n)}={options[n]:g}" for n in names)
+    steps = [e * unit / UNIT for e in grid.get("eps", ())]
+    ends = {min(steps): LEAST, max(steps): LARGEST} if steps else {}
+    said = lambda n, v: f"{v:g}{ends.get(v, '') if n == 'eps' else ''}"
+    names = [n for n in grid if n in options]
+    return ", ".join(f"{_LETTERS.get(n, n)}={said(n, options[n])}" for n in names)
 
 
 def climbs(pro: PRO, x: Images) -> torch.Tensor:

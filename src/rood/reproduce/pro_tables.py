@@ -23,7 +23,7 @@ from rood.shapes import Scores
 
 METRICS = ("auroc", "fpr95_out")
 GAIN = "auroc_gain"  # over the base
-GAINS = {**PLAIN, "ODIN": "MSP"}  # whose, and over which base
+OVER = {**PLAIN, "ODIN": "MSP"}  # whose gain is asked for, and over which base
 ROWS1 = (
     *("MSP", "ODIN", "MDS", "GEN", "EBO", "VIM", "KNN", "ASH", "Scale"),
     *(*BASES, PLAIN["PRO-GEN"]),
@@ -81,7 +81,7 @@ def _table(
             )
             for row in rows
             for name in (sets or (*world.outside, *GROUPS))
-            for metric in (*METRICS, *([GAIN] if row in GAINS and name in ("near", "mean") else ()))
+            for metric in (*METRICS, *([GAIN] if row in OVER and name in ("near", "mean") else ()))
         ]
         make = partial(_measured, context, world, net, rows, cells)
         yield Part(f"{world.name}/{net}", cells, make)
@@ -111,7 +111,7 @@ def by_set(
     """The metrics of each OOD set, and of the groups as their means."""
     world, inside = bench.world, scores[bench.inside]
     found = {n: summary(inside[row], scores[n][row]) for n in world.outside}
-    base = GAINS.get(row)
+    base = OVER.get(row)
     if base is not None:
         for n in world.outside:
             found[n][GAIN] = gain(inside[row], scores[n][row], inside[base], scores[n][base])
@@ -123,12 +123,13 @@ def by_set(
 
 def _settled(bench: Bench, cell: Row) -> str:
     """The note with what validation chose."""
-    return "; ".join(filter(None, (cell.note, chosen(cell.row, bench.detectors()[cell.row]))))
+    options = chosen(cell.row, bench.detectors()[cell.row], bench.unit)
+    return "; ".join(filter(None, (cell.note, options)))
 
 
 def _printed(place: str, world: World, net: str, row: str, name: str, metric: str) -> float | None:
     if metric == GAIN:  # over the base as the paper has it, GEN with options of its own
-        base = GAINS[row].partition(",")[0]
+        base = OVER[row].partition(",")[0]
         pair = [_printed(place, world, net, m, name, "auroc") for m in (row, base)]
         return None if pair[0] is None or pair[1] is None else pair[0] - pair[1]
     outside = PAPERS_NAMES.get(name, name)
@@ -139,7 +140,7 @@ def _printed(place: str, world: World, net: str, row: str, name: str, metric: st
 def _note(place: str, net: str, row: str, name: str, metric: str) -> str:
     notes = []
     if metric == GAIN:
-        notes.append(f"less {GAINS[row]}, of the same images; the paper's of two printed numbers")
+        notes.append(f"less {OVER[row]}, of the same images; the paper's of two printed numbers")
     if name == "scenes":
         notes.append("scenes stand in for Places365")
     if net == "robust" and row == "ODIN":

@@ -7,7 +7,7 @@ from rood.reproduce.rows import UNDECIDED, Row
 
 SHARES = {
     *("auroc", "auroc_change", "fpr95_in", "fpr95_out", "detection_error", "flagged", "accuracy"),
-    *("robust_accuracy", "worst_detection_error", "auroc_gain"),
+    *("robust_accuracy", "worst_detection_error", "auroc_gain", "auroc_lead", "met"),
 }
 NAMES = {
     "auroc": "AUROC",
@@ -18,11 +18,14 @@ NAMES = {
     "flagged": "share flagged",
     "robust_accuracy": "accuracy under attack",
     "auroc_gain": "AUROC less the base's, of the same images",
+    "auroc_lead": "AUROC of the best iterate less that of the last, of the same images",
+    "met": "share of the wishes met within 1 %",
     "auroc_change": "AUROC, after the attack less before",
     "mape_median": "error of the code, as a share of it, in the median image",
     "last_fall": "fall of the loss in its last fifth, as a share of its first value, median",
 }
 OUTCOMES = {None: "not tested", 1.0: "holds", 0.0: "does not hold", UNDECIDED: "undecided"}
+MEANS = (" / near", " / far", " / mean")  # of several sets: what claims rest on
 ORDER = ("clean", "paper", "official", "standard")
 
 
@@ -117,7 +120,8 @@ def _section(name: str, about: About, rows: list[Row]) -> Section:
         elif row.kind == "image":
             section.images.append((f"{row.row}, {row.column}", row.file))
         elif row.kind == "cell":
-            main = not printed or row.paper is not None or " / " not in row.column
+            detail = printed and row.paper is None and " / " in row.column
+            main = not detail or row.column.endswith(MEANS)
             section.tables.setdefault(row.metric, []).append(_line(row, main))
     for lines in section.tables.values():
         rows_in_order = list(dict.fromkeys((x.column, x.row) for x in lines))
