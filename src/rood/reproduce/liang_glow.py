@@ -102,7 +102,7 @@ def beaten(made: Mapping[str, float]) -> str:
 
 
 def targets(context: Context) -> Iterator[Part]:
-    """Any likelihood one likes, for images of a spiral."""
+    """Likelihoods that are asked for, and those that a spiral then has."""
     cell = Row(
         experiment="liang/nll_targets",
         row="NLL",
