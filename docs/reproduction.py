@@ -38,6 +38,27 @@ Older than a fault that was mended since: the intervals of detection errors of A
 (aloe/table3), and of CIFAR-10's AOE and ADV in aloe/adaptive, lack the correction for the bias of a minimum (they hold the
 truth 5 to 8 times in ten)."""
 
+MADE = """## How these rows were made
+
+Images are where `ROOD_DATA` and `ROOD_CIFAR10` say; what is not in the zoo is trained first. By these commands, some parts
+apart from others (`--only`) and put together: a claim is computed from all rows of its experiment.
+
+```
+mkdir -p nets
+python -m benchmarks.cifar10_detectors train --seed 8 --cifar10 $ROOD_CIFAR10 --run runs
+cp runs/seed8/net.safetensors nets/cifar10-resnet18-openood.safetensors
+cp runs/seed8/net.json nets/cifar10-resnet18-openood.json
+for name in svhn-calibrated cifar10-calibrated cifar10-large; do
+    rood train --name $name --out nets/$name.safetensors
+done
+rood reproduce aloe --size small --tf32 --out aloe
+rood reproduce fort --size small --zoo nets --out fort
+rood reproduce liang --size small --zoo nets --model net=examples.efficientnet_lite:make --out liang
+rood reproduce pro --size small --model cifar10/ce=nets/cifar10-resnet18-openood.safetensors \\
+    --model net=examples.efficientnet_lite:make --out pro
+rood reproduce pro/figure7 --size small --out figure7
+```"""
+
 
 def rows() -> list[Row]:
     """Of every run, in the order of their file names."""
@@ -54,7 +75,7 @@ def page() -> str:
     every = rows()
     found = sections(every, about())
     texts = (t for s in found for t in _section(s))
-    parts = [HEAD, *_summary(found), *_missing(found), *_shrinking(every), *texts]
+    parts = [HEAD, *_summary(found), *_missing(found), MADE, *_shrinking(every), *texts]
     return "\n\n".join(parts) + "\n"
 
 
