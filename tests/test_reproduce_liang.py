@@ -285,6 +285,7 @@ def test_likelihoods_move_towards_those_asked_for(generative):
 
 @pytest.mark.parametrize(("found", "outcome"), [(90, 1.0), (52, 0.5), (10, 0.0)])
 def test_most_likelihoods_are_met_or_not(found, outcome):
+    assert met([(1.0, 1.02), (100.0, 100.9), (9.0, 9.08), (-1.0, -1.005)]).value == 0.75
     pairs = [(4.0, 4.03)] * found + [(4.0, 5.0)] * (100 - found)
     cell = Row(experiment="liang/nll_targets", row="NLL", column="spiral", metric="met")
     (told,) = BY_NAME["liang/nll_targets"].claims([cell.found(met(pairs))])

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 from docs import reproduction
 from rood.metrics import Interval
@@ -107,6 +108,15 @@ def test_no_two_curves_of_a_figure_look_alike():
     (section,) = sections(many, {})
     lines = [tuple(trace["line"].values()) for trace in _figure(section.panels[0])["data"]]
     assert len(set(lines)) == 12
+
+
+def test_means_of_several_sets_are_shown_where_single_sets_are_details():
+    cell = Row(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc")
+    columns = {"default / mean": True, "default / near": True, "default / svhn": False}
+    made = [replace(cell, column=c).found(0.8) for c in columns]
+    (section,) = sections([replace(cell, paper=0.9).found(0.8), *made], {})
+    shown = {x.column: x.main for x in section.tables["auroc"]}
+    assert shown == {"cifar10": True, **columns}
 
 
 def test_what_is_not_shown_is_not_called_unmeasured(tmp_path, monkeypatch):

@@ -311,6 +311,7 @@ def test_the_papers_gain_is_that_of_its_printed_numbers(monkeypatch):
     cells = [c for part in table1(Context(SIZES["small"])) for c in part.cells]
     found = {(c.row, c.column): c.paper for c in cells if c.metric == GAIN}
     assert found["PRO-GEN", "robust / mean"] == pytest.approx(0.95 - 0.9214)
+    assert found["ODIN", "default / mean"] == pytest.approx(-0.0357)  # over MSP
     assert found["PRO-GEN", "robust / near"] is None
     assert found["PRO-MSP-T", "robust / mean"] is None  # its base has no row
 
