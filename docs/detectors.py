@@ -249,8 +249,8 @@ otherwise. Far: SVHN, ten DTD classes, six kinds of scenes in place of Places365
 stand-ins, so the far column is not comparable with OpenOOD's. *Near, last epoch* is of two networks (seeds 1, 2) whose
 last epoch was kept (seed 1 alone where no ± stands); *near, He's values* of one (seed 6) from other initial values, with
 90 epochs, its weights rounded to float16 and scored on a CPU; *near, our recipe* of one of rood's usual training (the last
-epoch, in bfloat16 and from He's initial values). RankFeat, which stands or falls with the next-to-last stage, hangs most on such choices, and
-differs by more than ten points between networks that were trained alike.
+epoch, in bfloat16 and from He's initial values). RankFeat, which stands or falls with the next-to-last stage, hangs most on
+such choices, and differs by more than ten points between networks that were trained alike.
 """
 
 PERCENTILES = """

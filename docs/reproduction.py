@@ -8,16 +8,31 @@ The rows of every run lie in docs/results/reproduction/*.jsonl: rows.jsonl of it
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 from rood.reproduce import experiments
 from rood.reproduce.page import write_page
 from rood.reproduce.rows import LOSS, Row, read_rows
-from rood.reproduce.sections import NAMES, About, Line, Panel, Section, sections, shrinking
+from rood.reproduce.sections import (
+    NAMES,
+    SHRINKING,
+    About,
+    Line,
+    Panel,
+    Section,
+    sections,
+    shrinking,
+)
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results" / "reproduction"
 PICTURES = {"liang/galleries"}  # whose rows are of no use without images that are not ours to give
 ALONG = (0, 0.2, 0.4, 0.6, 0.8, 1)  # an attack
+
+COUNTS = (
+    "Of ALOE's rows our suite saw 200 images a side, through ODIN and Mahalanobis every second of them, the other columns "
+    "1,000; PRO's are all of 100."
+)
 
 HEAD = """# The papers' numbers beside ours
 
@@ -88,15 +103,7 @@ def _shrinking(every: list[Row]) -> Iterator[str]:
     ]
     if lines:
         yield "## What is left of each row as the attack gets stronger"
-        yield (
-            "AUROC; FORT and LIANG attack the OOD side alone, ALOE and PRO both: printed in the paper, then ours on clean\n"
-            "images, under the paper's attack as written and as coded, and under our suite, which attacks the very score\n"
-            "that judges. The best that matching (LIANG) can reach is one half. Of ALOE's rows our suite saw 200 images a\n"
-            "side, through ODIN and Mahalanobis every second of them, the other columns 1,000; PRO's are all of 100,\n"
-            "FORT's and LIANG's as their tables say. A number may rise towards the right: where there are fewer images\n"
-            "(ALOE), where the start is another (official), where matching raises a score that was low (JEM), or where our\n"
-            "suite found less than matching (NLL)."
-        )
+        yield fill(f"{SHRINKING} {COUNTS}", 118)
         head = "| paper | row | column | printed | clean | paper | official | standard |"
         yield "\n".join([head, f"|{'---|' * 8}", *lines])
 

@@ -13,7 +13,7 @@ import numpy as np
 from rood.matching import Matched
 from rood.metrics import Interval
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, printed
-from rood.reproduce.intervals import known, median
+from rood.reproduce.intervals import median
 from rood.reproduce.liang_claims import claims
 from rood.reproduce.liang_figures import FIGURES
 from rood.reproduce.liang_glow import GENERATIVE
@@ -29,7 +29,16 @@ from rood.reproduce.liang_scores import (
     TEMPERATURES,
     odin_name,
 )
-from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored, stuck
+from rood.reproduce.liang_systems import (
+    Case,
+    code_error,
+    direct,
+    first_of,
+    matched,
+    ready,
+    scored,
+    stuck,
+)
 from rood.reproduce.rows import LOSS
 from rood.shapes import Scores
 
@@ -83,11 +92,7 @@ def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Ro
     steps = f"{len(found.losses)} steps, the paper {line.case.steps}"
     note = f"{cells['official'].note}; {steps}"
     yield cells["official"].found(after, n, m, network=network, note=note)
-    middle = known(median(found.mape))
-    if middle is not None:
-        yield cells["mape"].found(middle, n, m, network=network)
-    else:
-        yield cells["mape"].not_run("codes of 0 have no relative error")
+    yield code_error(found, cells["mape"], network)
     yield cells["fall"].found(last_fall(found), n, m, network=network)
     yield from loss_curve(found, cells["official"])
     if "standard" in cells:

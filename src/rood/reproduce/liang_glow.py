@@ -10,8 +10,8 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.matching import match
 from rood.metrics import Interval, wilson
 from rood.reproduce.experiment import Context, Experiment, Part, Row, claim, compared, printed
-from rood.reproduce.intervals import median, noise_of
-from rood.reproduce.liang_systems import Case, direct, first_of, matched, ready, scored
+from rood.reproduce.intervals import noise_of
+from rood.reproduce.liang_systems import Case, code_error, direct, first_of, matched, ready, scored
 from rood.reproduce.rows import interval
 from rood.threat import L2
 
@@ -82,8 +82,7 @@ def _hidden(
             )
             continue
         if cell.metric == "mape_median":
-            middle = median(matched(context, case).mape)
-            yield cell.found(middle, n, n, network=s.network)
+            yield code_error(matched(context, case), cell, s.network)
             continue
         if cell.attack == "official":
             after = scored(s.detector, matched(context, case).images)

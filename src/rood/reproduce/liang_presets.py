@@ -11,9 +11,8 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.matching import Matched
 from rood.metrics import wilson
 from rood.reproduce.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
-from rood.reproduce.intervals import known, median
 from rood.reproduce.liang_figures import CIFAR10, DIGITS, absent
-from rood.reproduce.liang_systems import Case, direct, matched, ready, scored
+from rood.reproduce.liang_systems import Case, code_error, direct, matched, ready, scored
 
 
 def presets(context: Context) -> Iterator[Part]:
@@ -48,8 +47,8 @@ def _preset(
     n = len(s.clean_in)
     auroc, m = s.ranked(after, paired=found is not None)
     yield cells[0].found(auroc, n, m, network=s.network)
-    if found is not None and (middle := known(median(found.mape))) is not None:
-        yield cells[1].found(middle, n, m, network=s.network)
+    if found is not None:
+        yield code_error(found, cells[1], s.network)
 
 
 def _closest(rows: Sequence[Row]) -> Iterator[Row]:

@@ -23,7 +23,8 @@ from rood.matching import (
 from rood.metrics import Interval, auroc, summary, wilson
 from rood.models.model import Model
 from rood.reproduce.adaptive import lowered
-from rood.reproduce.experiment import Context, NotRun
+from rood.reproduce.experiment import Context, NotRun, Row
+from rood.reproduce.intervals import known, median
 from rood.reproduce.liang_scores import CODES, SCORES, names_of
 from rood.shapes import Images, Scores
 from rood.threat import L2
@@ -95,6 +96,15 @@ def matched(context: Context, case: Case, attack: Attack | None = None) -> Match
             s.encoder, s.inside, s.starts, rule, L2(case.eps), seed=context.seed, batch=1000
         ),
     )
+
+
+def code_error(found: Matched, cell: Row, network: str) -> Row:
+    """The cell with the error of the median image's code, or with why it has none."""
+    n = len(found.mape)
+    middle = known(median(found.mape))
+    if middle is None:
+        return cell.not_run("codes of 0 have no relative error")
+    return cell.found(middle, n, n, network=network)
 
 
 def direct(context: Context, case: Case) -> Scores:

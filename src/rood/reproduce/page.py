@@ -13,7 +13,15 @@ from rood.report.embed import embedded
 from rood.report.templating import asset, environment, policy
 from rood.report.words import plot_text, shown
 from rood.reproduce.rows import Row
-from rood.reproduce.sections import NAMES, About, Panel, Section, sections, shrinking
+from rood.reproduce.sections import (
+    NAMES,
+    SHRINKING,
+    About,
+    Panel,
+    Section,
+    sections,
+    shrinking,
+)
 
 __all__ = ["About", "render", "write_page"]
 
@@ -51,6 +59,7 @@ def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str
             sections=found,
             tally=_tally(found),
             shrinking=shrinking(rows),
+            what_is_left=SHRINKING,
             names=NAMES,
             images={f: _data(folder / f) for s in found for _, f in s.images},
             figures_json=Markup(embedded(figures)),
