@@ -13,6 +13,7 @@ from PIL import Image
 
 from rood.detectors.base import Detector
 from rood.detectors.msp import MSP
+from rood.matching import Matched
 from rood.metrics import auroc, wilson
 from rood.models import backbones, checkpoint
 from rood.models import zoo as zoo_of_rood
@@ -26,7 +27,7 @@ from rood.reproduce.liang_claims import claims
 from rood.reproduce.liang_glow import beaten, met
 from rood.reproduce.liang_presets import CIFAR10
 from rood.reproduce.liang_scores import CODES, EXPOSED, SCORES, names_of
-from rood.reproduce.liang_systems import Case, direct, matched, ready
+from rood.reproduce.liang_systems import Case, code_error, direct, matched, ready
 from rood.reproduce.rows import UNDECIDED
 from rood.reproduce.run import run
 
@@ -300,6 +301,17 @@ def test_a_code_that_was_not_found_says_nothing_of_its_score(error, outcome):
     matching, own = BY_NAME["liang/autoencoder"].claims(rows)
     assert (matching.ours, own.ours) == (outcome, 1.0)
     assert "official 1.000" in matching.column
+
+
+@pytest.mark.parametrize(("error", "known"), [(0.02, True), (np.inf, False), (np.nan, False)])
+def test_codes_of_nothing_have_no_relative_error(error, known):
+    x, cell = torch.rand(8, 1, 2, 2), made("mape_median", "official", None)
+    found = code_error(Matched(x, x, np.full(8, error), torch.rand(3, 8)), cell, "net")
+    if known:
+        assert (found.ours, found.n_in, found.n_out, found.network) == (0.02, 8, 8, "net")
+    else:
+        assert found.ours is None
+        assert found.note.startswith("not run: codes of 0")
 
 
 def test_a_suite_that_found_less_than_matching_says_so():
