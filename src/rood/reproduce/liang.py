@@ -161,15 +161,9 @@ def _odin(temperature: int, eta: float) -> Case:
 
 def table2(context: Context) -> Iterator[Part]:
     """ODIN at every temperature and step."""
-    lines = [
-        Line(
-            _odin(t, eta),
-            "table2",
-            direct=t == max(TEMPERATURES),
-        )
-        for eta in STEPS
-        for t in TEMPERATURES
-    ]
+    last = max(TEMPERATURES)
+    pairs = [(t, eta) for eta in STEPS for t in TEMPERATURES]
+    lines = [Line(_odin(t, eta), "table2", direct=t == last) for t, eta in pairs]
     return _parts("liang/table2", lines, context)
 
 
