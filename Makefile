@@ -45,7 +45,7 @@ nightly: $(STAMP)
 	$(BIN)/rood reproduce --all --size tiny --out reproduction
 
 docs: $(STAMP)
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m tools.generate
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

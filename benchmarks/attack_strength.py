@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from rood import data
+from rood.analysis.matching import features, match
 from rood.attacks import APGD, PGD, FeatureMatch
 from rood.attacks.base import Attack, Goal
 from rood.attacks.worst_of import WorstOf
@@ -31,14 +32,13 @@ from rood.detectors.base import Detector
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.meter import metered
 from rood.goals import look_in, look_out
-from rood.matching import features, match
 from rood.metrics import auroc, summary
 from rood.models import checkpoint
 from rood.models.model import Model
-from rood.paper_goals import aloe_confidence
 from rood.seeds import Noise, generator
 from rood.shapes import Images
 from rood.threat import Linf, Threat
+from rood_papers.framework.goals import aloe_confidence
 
 TEN = ("msp", "entropy", "gen", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn",
        "vim", "pro_msp")  # fmt: skip

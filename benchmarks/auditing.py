@@ -18,10 +18,10 @@ import torch
 
 from benchmarks.fitting import CLASSES, SIZES, D, _megabytes, kept, network
 from benchmarks.measure import ROOT, Claim, Point, report
+from rood.api import audit
 from rood.attacks import PGD
 from rood.data.base import ImageSet
 from rood.detectors import MSP
-from rood.evaluation.audit import audit
 from rood.models.wrap import wrap
 from rood.seeds import generator
 from rood.threat import Linf

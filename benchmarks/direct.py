@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import torch
 
+from rood.analysis.matching import BATCH
 from rood.attacks import PGD, WorstOf
 from rood.attacks.base import Attack, Goal
 from rood.attacks.worst_of import Tier
 from rood.detectors.base import Detector
 from rood.goals import look_in
-from rood.matching import BATCH
 from rood.metrics import auroc
 from rood.seeds import generator
 from rood.shapes import Images, Scores

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.measure import Claim, Point, report
+from rood.api import audit
 from rood.attacks import PGD
 from rood.data.base import ImageSet
 from rood.detectors import Detector, Energy
-from rood.evaluation.audit import audit
 from rood.models.backbones import create
 from rood.models.wrap import wrap
 from rood.seeds import generator

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 from benchmarks.bare import forward
 from benchmarks.measure import Claim, ratio, report
 from rood.detectors import KNN, OutputDetector, fit_all, registry
-from rood.guarding.guard import Guard
+from rood.guard.guard import Guard
 from rood.models.backbones import create
 from rood.models.wrap import wrap
 from rood.seeds import generator

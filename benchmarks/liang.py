@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 from rood import data, zoo
+from rood.analysis.matching import attack_pairs, logits, noise_starts, spiral_starts
 from rood.attacks import FeatureMatch
 from rood.data.base import split
 from rood.detectors import fit_all, registry
-from rood.matching import attack_pairs, logits, noise_starts, spiral_starts
 from rood.metrics import auroc
 from rood.models import checkpoint
 from rood.threat import L2

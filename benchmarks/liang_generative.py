@@ -22,12 +22,7 @@ import torch
 from benchmarks.direct import against, reached, scores, without_limit
 from benchmarks.liang_trained import shortened
 from rood import data
-from rood.attacks import FeatureMatch
-from rood.data.base import ImageSet, split
-from rood.detectors import AutoEncoder, Complexity, Glow
-from rood.detectors.base import Detector
-from rood.evaluation.manifest import full_precision
-from rood.matching import (
+from rood.analysis.matching import (
     Encoder,
     Matched,
     attack_pairs,
@@ -37,13 +32,17 @@ from rood.matching import (
     score_of,
     spiral_starts,
 )
+from rood.attacks import FeatureMatch
+from rood.data.base import ImageSet, split
+from rood.detectors import AutoEncoder, Complexity, Glow
+from rood.detectors.base import Detector
+from rood.evaluation.manifest import full_precision
 from rood.metrics import auroc
 from rood.models import checkpoint
 from rood.models.generative.glow import GlowNetwork
 from rood.models.model import Model
-from rood.rounding import to_8_bit
 from rood.shapes import Images
-from rood.threat import L2
+from rood.threat import L2, to_8_bit
 from rood.training.recipes import SHARES
 
 # L2: two images of noise are 11.4 apart at 28x28; an auto-encoder's code is not found at 5

@@ -5,6 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rood import data, zoo
+from rood.analysis.matching import (
+    Encoder,
+    ensemble_logits,
+    features,
+    layers,
+    logits,
+    preprocessed_logits,
+    score_of,
+)
 from rood.data.base import ImageSet
 from rood.detectors import (
     CCU,
@@ -18,15 +27,6 @@ from rood.detectors import (
 )
 from rood.detectors.base import Detector
 from rood.errors import UnknownNameError
-from rood.matching import (
-    Encoder,
-    ensemble_logits,
-    features,
-    layers,
-    logits,
-    preprocessed_logits,
-    score_of,
-)
 from rood.models import checkpoint
 from rood.models.model import Model
 from rood.shapes import Images

@@ -23,12 +23,12 @@ import torch
 from benchmarks.direct import against, climbed, reached, scores, without_limit
 from benchmarks.liang_systems import CIFAR, DIGITS, MNIST, SYSTEMS, Shelf, System
 from rood import data
+from rood.analysis.matching import Matched, attack_pairs, noise_starts, spiral_starts
 from rood.attacks import FeatureMatch, WorstOf
 from rood.attacks.worst_of import Tier
 from rood.detectors import CCU
 from rood.evaluation.manifest import full_precision
 from rood.goals import look_in
-from rood.matching import Matched, attack_pairs, noise_starts, spiral_starts
 from rood.metrics import auroc
 from rood.shapes import Images, Scores
 from rood.threat import L2

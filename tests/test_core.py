@@ -12,9 +12,9 @@ from scipy.stats import kstest
 
 from rood import attacks, config, detectors
 from rood.errors import ConfigError, RoodError, UnknownNameError, first_line
+from rood.numerics.streaming import Sample
 from rood.registry import Registry
 from rood.seeds import Noise, generator, row_keys
-from rood.streaming import Sample
 
 
 def images(n=6, seed=0, size=8):

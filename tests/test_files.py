@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rood.files import write_whole
+from rood._files import write_whole
 
 WRITER = """
 import sys
 from pathlib import Path
-from rood.files import write_whole
+from rood._files import write_whole
 name, size = sys.argv[1:]
 for _ in range(40):
     write_whole(Path("file"), name.encode() * int(size))
@@ -53,7 +53,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     write_whole(path, b"old")
     for step in ("fsync", "replace"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"rood.files.os.{step}", full)
+            patched.setattr(f"rood._files.os.{step}", full)
             with pytest.raises(OSError, match="No space left"):
                 write_whole(path, b"new")
         assert path.read_bytes() == b"old"
@@ -71,6 +71,6 @@ def test_files_are_written_where_nothing_can_be_locked(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("rood.files.fcntl.flock", none)
+    monkeypatch.setattr("rood._files.fcntl.flock", none)
     write_whole(tmp_path / "file", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -45,7 +45,7 @@ def test_nothing_is_seeded_globally():
 
 
 def test_generated_files_are_up_to_date():
-    command = [sys.executable, "-m", "docs.generate", "--check"]
+    command = [sys.executable, "-m", "tools.generate", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr + "\nrun `make docs`"
 

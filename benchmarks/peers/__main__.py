@@ -22,7 +22,7 @@ from benchmarks.peers import parity
 from benchmarks.peers.parity import Images, Pair, Score
 from rood import data, detectors
 from rood.models import zoo
-from rood.softmax import margin
+from rood.numerics.softmax import margin
 from rood.version import __version__
 
 NETWORK = "digits-ce"

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.peers.resnet20 import MEAN, STD, resnet20
-from docs import attack_peers
 from rood import data
 from rood.attacks import PGD, Goal
 from rood.goals import misclassify
@@ -29,6 +28,7 @@ from rood.models.wrap import wrap
 from rood.seeds import generator
 from rood.threat import Linf
 from rood.version import __version__
+from tools import attack_peers
 
 EPS = 8 / 255
 STEPS = (10, 40)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rood.version import __version__
 
 if TYPE_CHECKING:
-    from rood.evaluation.audit import audit as audit
-    from rood.guarding.guard import Guard as Guard
+    from rood.api import audit as audit
+    from rood.guard.guard import Guard as Guard
     from rood.models import zoo as zoo
     from rood.models.wrap import wrap as wrap
 
 _HOMES = {
-    "Guard": ("rood.guarding.guard", "Guard"),
-    "audit": ("rood.evaluation.audit", "audit"),
+    "Guard": ("rood.guard.guard", "Guard"),
+    "audit": ("rood.api", "audit"),
     "wrap": ("rood.models.wrap", "wrap"),
     "zoo": ("rood.models.zoo", None),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,15 @@ from torch import Tensor
 from rood.attacks.base import AnyGoal, Goal, as_goal
 from rood.detectors.base import Detector, ScoreFunction
 from rood.errors import CapabilityError
-from rood.matching import Encoder, features, match
 from rood.models.model import Network
+from rood.numerics.softmax import margin_over, uniform_cross_entropy
 from rood.shapes import Features, Images, Labels, Scores
-from rood.softmax import margin_over, uniform_cross_entropy
 
 CLASSES = 3  # the classes an image resembles most, each aimed at by itself
 NEAREST = 2  # the exemplars an image resembles most
+
+
+Encoder: TypeAlias = Callable[[Images], Features]
 
 
 def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
@@ -79,6 +81,24 @@ def misclassify(model: Network, labels: Labels) -> Goal:
         lambda x: margin_over(model(x).logits, labels),
         rows=lambda index: misclassify(model, labels[index]),
     )
+
+
+def match(encoder: Encoder, codes: Features) -> Goal:
+    """An image asks for a given code: minus the squared distance from it."""
+    codes = codes.detach()
+    return Goal(
+        lambda x: -(encoder(x) - codes).square().sum(dim=1),
+        rows=lambda index: match(encoder, codes[index]),
+    )
+
+
+def features(model: Network) -> Encoder:
+    """The input of the head.
+
+    Where that comes out of a ReLU, entries that are 0 have no gradient and stay unmatched; `layers`
+    with the layer before the ReLU has one everywhere.
+    """
+    return lambda x: model(x).features
 
 
 def accepted_and_wrong(

@@ -2,14 +2,15 @@
 
 A file holds exactly one public concrete class; the file's name is its registry name. A class whose
 constructor needs more than the file's name can tell has named constructors instead, marked with
-`@named("pro_msp")`, and is registered under those alone. Files called `base` or starting with "_"
-are not entries. Only what is asked for is imported.
+`@named("pro_msp")`, and is registered under those alone. Files called `base`, starting with "_"
+or named in `beside` are not entries. Only what is asked for is imported.
 """
 
 import difflib
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ from rood.errors import RoodError, UnknownNameError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+SOURCE = re.compile(r"arXiv:\d{4}\.\d{4,5}|(?:doi|openreview|thecvf):[^\s,;)]+[^\s,;).]")
 
 
 def named(*names: str) -> Callable[[F], F]:
@@ -45,12 +48,13 @@ class Registry(Generic[T]):
 
     package: str  # its dotted name
     base: type[T]
+    beside: tuple[str, ...] = ()  # public modules of the folder that hold no entry
 
     @cached_property
     def files(self) -> tuple[str, ...]:
         path = importlib.import_module(self.package).__path__
         found = (m.name for m in pkgutil.iter_modules(path))
-        return tuple(sorted(n for n in found if not n.startswith("_") and n != "base"))
+        return tuple(sorted(n for n in found if n[0] != "_" and n not in ("base", *self.beside)))
 
     @cached_property
     def _entries(self) -> dict[str, Callable[..., T]]:
@@ -107,3 +111,9 @@ def _constructors(cls: type[T]) -> Iterator[tuple[str, Callable[..., T]]]:
         function = getattr(attribute, "__func__", attribute)
         for name in getattr(function, "registry_names", ()):
             yield name, getattr(cls, function.__name__)
+
+
+def paper(thing: object) -> str:
+    """The first source in a docstring, such as "arXiv:1610.02136"; empty where there is none."""
+    found = SOURCE.search(inspect.getdoc(thing) or "")
+    return found.group() if found else ""

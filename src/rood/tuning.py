@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from rood._files import write_whole
 from rood.data.base import ImageSet
 from rood.detectors._together import fit_all
 from rood.detectors.base import Detector
 from rood.errors import InputError
-from rood.files import write_whole
 from rood.metrics import auroc, fpr_at_tpr_in
 from rood.models.model import Model
 from rood.seeds import generator

@@ -1,3 +1,3 @@
 """The version, where nothing else is imported."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rood.analysis.matching import Encoder
 from rood.errors import InputError
-from rood.matching import Encoder
 from rood.shapes import Images, Scores
 
 

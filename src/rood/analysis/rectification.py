@@ -16,8 +16,8 @@ from rood.detectors.base import ScoreFunction
 from rood.detectors.pro import PRO
 from rood.goals import misclassify
 from rood.models.model import Model
+from rood.numerics.softmax import log_entropy, margin
 from rood.shapes import Images, Labels, Scores
-from rood.softmax import log_entropy, margin
 from rood.threat import Threat
 
 

@@ -31,7 +31,7 @@ Rule = Literal["steepest", "momentum", "adamax"]
 class FeatureMatch(Attack):
     r"""x_{t+1} = P(x_t + a_t h_t), a_t = eps rate slowing^{t/(steps-1)}, h_t from the gradients.
 
-    Made for -|f(x) - f(x_in)|^2 (`rood.matching`), raises any goal. h_t is the norm's steepest
+    Made for -|f(x) - f(x_in)|^2 (`analysis.matching`), raises any goal. h_t is the norm's steepest
     direction, its running mean, or the step of Adamax fed with gradients of unit L2 length. Liang
     et al., *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*,
     arXiv:2009.08016. Their steps do not shrink, and end at a distance from the target that the

@@ -1,5 +1,6 @@
 """The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
 
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -53,4 +54,7 @@ def main(
     """Can your out-of-distribution detector be trusted when somebody attacks it?"""
 
 
-from rood.cli import attack, audit, fit, listing, report, reproduce, score, train  # noqa: E402, F401  (they add their commands)
+from rood.cli import attack, audit, fit, list, report, score, train  # noqa: E402, F401  (they add their commands)
+
+for _point in entry_points(group="rood.commands"):  # such as `reproduce` of rood-papers
+    app.command(_point.name)(_point.load())

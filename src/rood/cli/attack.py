@@ -58,7 +58,7 @@ def attack(
     Without arguments: a network and images that ship with rood.
     """
     from rood.cli.show import progress, waiting
-    from rood.evaluation.crafted import prepare
+    from rood.evaluation.crafting import prepare
     from rood.evaluation.scores_table import ScoresTable
     from rood.evaluation.settings import AuditSettings
     from rood.report.words import shown

@@ -92,9 +92,9 @@ def audit(
 
     Without arguments: two networks and images that ship with rood.
     """
+    from rood._offline import go_offline
     from rood.cli.show import waiting
     from rood.evaluation.settings import prepare
-    from rood.offline import go_offline
 
     if offline:
         go_offline()
@@ -184,9 +184,9 @@ def _tell(about: dict[str, Any]) -> None:
 
 def _run(plan: Any, out: Path, about: dict[str, Any], engine: Any, as_json: bool) -> None:
     from rood.cli.show import progress, table
-    from rood.evaluation.folder import Folder, said_plainly
     from rood.evaluation.results import read_rows
     from rood.evaluation.run import run
+    from rood.evaluation.store import Folder, said_plainly
     from rood.report import write_report
     from rood.report.words import shown
 

@@ -9,7 +9,7 @@ from rood.cli import app
 from rood.cli.options import Mean, Std, Weights
 
 if TYPE_CHECKING:
-    from rood.guarding.fit import Fitted
+    from rood.guard.fit import Fitted
 
 
 @app.command()
@@ -46,8 +46,8 @@ def fit(
     from rood.cli.lists import numbers
     from rood.cli.show import waiting
     from rood.evaluation.settings import AuditSettings
-    from rood.guarding.export import check_name
-    from rood.guarding.fit import fit as fit_guard
+    from rood.guard.export import check_name
+    from rood.guard.fit import fit as fit_guard
     from rood.report.words import shown
 
     settings = AuditSettings(

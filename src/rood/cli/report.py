@@ -15,7 +15,7 @@ def report(
     ),
 ) -> None:
     """Write report.html, one file that opens offline, from a results folder."""
-    from rood.evaluation.folder import said_plainly
+    from rood.evaluation.store import said_plainly
     from rood.report import write_report
 
     with said_plainly(folder):

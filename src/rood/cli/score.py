@@ -11,7 +11,7 @@ from rood.cli import app
 from rood.cli.options import Weights
 
 if TYPE_CHECKING:
-    from rood.guarding.scoring import FolderScores
+    from rood.guard.scoring import FolderScores
     from rood.models.model import Model
 
 
@@ -39,12 +39,12 @@ def score(
     ] = False,
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
+    from rood._device import pick_device
     from rood.cli.show import progress
-    from rood.evaluation.folder import said_plainly
-    from rood.evaluation.settings import pick_device
-    from rood.guarding.drift import DriftLog
-    from rood.guarding.guard import Guard
-    from rood.guarding.scoring import FolderScores
+    from rood.evaluation.store import said_plainly
+    from rood.guard.drift import DriftLog
+    from rood.guard.guard import Guard
+    from rood.guard.scoring import FolderScores
 
     network = _network(guard, model, weights)
     loaded = Guard.load(guard, model=network).to(pick_device(device))
@@ -64,7 +64,7 @@ def score(
 
 def _network(guard: Path, model: str | None, weights: str | None) -> "Model | None":
     from rood.errors import InputError
-    from rood.guarding.folder import named_network
+    from rood.guard.folder import named_network
 
     if model is not None:
         return named_network(guard, model, weights)

@@ -81,8 +81,8 @@ def train(
 
 
 def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device: str) -> None:
+    from rood._device import pick_device
     from rood.cli.show import progress, waiting
-    from rood.evaluation.settings import pick_device
     from rood.models import checkpoint
     from rood.training.parallel import first
     from rood.training.recipes import run, run_recipe

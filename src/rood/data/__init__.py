@@ -8,7 +8,7 @@ from rood.registry import Registry
 
 __all__ = ["ImageSet", "Shape", "Source", "load", "registry", "split"]
 
-registry: Registry[Source] = Registry(__name__, Source)
+registry: Registry[Source] = Registry(__name__, Source, beside=("contamination",))
 
 
 def load(spec: str, **options: Unpack[LoadOptions]) -> ImageSet:

@@ -23,6 +23,10 @@ Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
 # of a batch: with more, a CPU needs longer for each image, as memory is asked for again and again
 QUICKEST = 2**21
 
+# how `rood train` divides the images it is given; an audit of such a network divides them alike
+SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}
+SPLIT_RULE = "by SHA-256 of each image's 8-bit pixels, so that equal images are on the same side"
+
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:

@@ -5,12 +5,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rood._offline import offline
 from rood.data._images import EXTENSIONS
 from rood.data._query import divided
 from rood.data._reading import Reading
 from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import CapabilityError, DataError
-from rood.offline import offline
 
 OPTIONS = ("split", "config", "image", "label")
 LABELS = ("label", "labels", "fine_label", "class")

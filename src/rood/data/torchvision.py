@@ -7,12 +7,12 @@ from typing import Any
 
 from PIL import Image
 
+from rood._offline import offline
 from rood.data._paths import expanded
 from rood.data._query import divided
 from rood.data._reading import Reading
 from rood.data.base import ImageSet, Shape, Source, spaced
 from rood.errors import CapabilityError, DataError, InputError
-from rood.offline import offline
 from rood.registry import unknown
 
 

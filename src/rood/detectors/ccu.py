@@ -11,9 +11,9 @@ from rood.detectors.base import Detector, check_images
 from rood.errors import InputError
 from rood.models.generative._mixtures import Kept, Mixtures, fitted
 from rood.models.model import Model
+from rood.numerics.softmax import margin
 from rood.seeds import generator, row_keys
 from rood.shapes import Batches, Images, Scores
-from rood.softmax import margin
 from rood.threat import Threat
 
 MOST = 10_000  # training images that a mixture is learnt from

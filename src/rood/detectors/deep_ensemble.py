@@ -9,8 +9,8 @@ from torch import nn
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.models.model import Model
+from rood.numerics.softmax import log_entropy
 from rood.shapes import Images, Scores
-from rood.softmax import log_entropy
 
 
 class DeepEnsemble(Detector):

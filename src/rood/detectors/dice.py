@@ -8,8 +8,8 @@ from rood.detectors.base import OutputDetector
 from rood.detectors.react import percentile
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.streaming import Moments
 from rood.shapes import Labels, Scores
-from rood.streaming import Moments
 
 
 class DICE(OutputDetector):

@@ -3,8 +3,8 @@
 from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.models.model import Outputs
+from rood.numerics.softmax import log_entropy
 from rood.shapes import Scores
-from rood.softmax import log_entropy
 
 
 class Entropy(OutputDetector):

@@ -11,10 +11,10 @@ from torch.nn.functional import softplus
 from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.errors import CapabilityError, InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.softmax import margin
+from rood.numerics.streaming import Sample
 from rood.seeds import row_keys
 from rood.shapes import Images, Labels, Scores
-from rood.softmax import margin
-from rood.streaming import Sample
 
 TINY = 1e-300  # keeps the q-th root's slope finite at 0, in float64, and moves no value
 HELD_OUT = 10  # one training image in so many sets the scale of a layer, not its bounds

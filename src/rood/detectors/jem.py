@@ -9,10 +9,10 @@ from torch import Tensor
 from rood.detectors.base import Detector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model
+from rood.numerics.softmax import margin
 from rood.registry import named
 from rood.seeds import generator
 from rood.shapes import Images, Scores
-from rood.softmax import margin
 
 DIRECTIONS = 4  # along which the smoothed slope looks
 REACH = 0.05  # in pixel units: how far it looks

@@ -9,13 +9,13 @@ from sklearn.linear_model import LogisticRegressionCV
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rood.covariance import squared_distances, whitener
 from rood.detectors._gradient import at, score_and_gradient, smooth_sign
 from rood.detectors.base import Detector, OutputDetector, ScoreFunction
 from rood.errors import CapabilityError, InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.covariance import squared_distances, whitener
+from rood.numerics.streaming import Moments
 from rood.shapes import Batches, Images, Labels, Scores
-from rood.streaming import Moments
 
 L = TypeVar("L", bound="LayeredMahalanobis")
 

@@ -5,12 +5,12 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.covariance import soft_minimum, squared_distances, whitener
 from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.covariance import soft_minimum, squared_distances, whitener
+from rood.numerics.streaming import Moments
 from rood.shapes import Features, Labels, Scores
-from rood.streaming import Moments
 
 
 class Mahalanobis(OutputDetector):

@@ -3,8 +3,8 @@
 from rood.detectors.base import OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.softmax import margin
 from rood.shapes import Scores
-from rood.softmax import margin
 
 
 class MSP(OutputDetector):

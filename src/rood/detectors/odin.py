@@ -4,8 +4,8 @@ from rood.detectors._gradient import score_and_gradient, smooth_sign
 from rood.detectors.base import Detector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model
+from rood.numerics.softmax import margin
 from rood.shapes import Images, Scores
-from rood.softmax import margin
 
 
 class ODIN(Detector):

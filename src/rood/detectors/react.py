@@ -8,8 +8,8 @@ from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.detectors.energy import Energy
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.streaming import Sample
 from rood.shapes import Images, Labels, Scores
-from rood.streaming import Sample
 
 
 class ReAct(OutputDetector):

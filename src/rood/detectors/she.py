@@ -6,8 +6,8 @@ from torch import Tensor
 
 from rood.detectors.base import OutputDetector
 from rood.models.model import Outputs
+from rood.numerics.streaming import Moments
 from rood.shapes import Labels, Scores
-from rood.streaming import Moments
 
 
 class SHE(OutputDetector):

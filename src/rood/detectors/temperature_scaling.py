@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 from rood.detectors.base import OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.softmax import margin
+from rood.numerics.streaming import Sample
 from rood.shapes import Labels, Scores
-from rood.softmax import margin
-from rood.streaming import Sample
 
 
 class TemperatureScaling(OutputDetector):

@@ -2,8 +2,8 @@
 
 from rood.detectors.base import OutputDetector
 from rood.models.model import Outputs
+from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Scores
-from rood.softmax import uniform_cross_entropy
 
 
 class UniformCrossEntropy(OutputDetector):

@@ -7,8 +7,8 @@ from torch import Tensor
 from rood.detectors.base import OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.streaming import Moments, Sample
 from rood.shapes import Labels, Scores
-from rood.streaming import Moments, Sample
 
 
 class ViM(OutputDetector):

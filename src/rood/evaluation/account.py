@@ -6,11 +6,11 @@ from typing import Any
 import torch
 
 from rood.analysis.dimensions import dimensions
-from rood.citations import paper
 from rood.detectors.base import Detector
-from rood.evaluation.folder import Folder
 from rood.evaluation.manifest import hardware, versions
 from rood.evaluation.plan import Plan, role_of
+from rood.evaluation.store import Folder
+from rood.registry import paper
 
 SMALL_CODES = 256  # entries of features and logits up to which their Jacobian costs little
 

@@ -13,7 +13,7 @@ from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.evaluation.results import Side
-from rood.evaluation.tables import SIDES
+from rood.evaluation.rows import SIDES
 from rood.evaluation.unit import AttackUnit, Role
 from rood.models.model import Model
 from rood.threat import Threat

@@ -10,17 +10,17 @@ import numpy as np
 
 from rood.errors import InputError
 from rood.evaluation.account import Account
+from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.engines import Engine, Results
 from rood.evaluation.engines.local import Local
-from rood.evaluation.folder import Folder
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.memory import PROBE, images_at_once
 from rood.evaluation.plan import CLEAN, Plan, role_of
 from rood.evaluation.results import Row
+from rood.evaluation.rows import Evidence, detector_rows
 from rood.evaluation.shelf import Shelf
-from rood.evaluation.tables import Evidence, detector_rows
+from rood.evaluation.store import Folder
+from rood.evaluation.tasks import Work
 from rood.evaluation.unit import Arrays, Role, share_right
-from rood.evaluation.work import Work
 from rood.metrics import threshold_at_tpr, wilson
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from rood._files import write_whole
 from rood.errors import ResultsError
-from rood.evaluation.folder import said_plainly
-from rood.files import write_whole
+from rood.evaluation.store import said_plainly
 from rood.metrics import Interval, wilson
 
 COLUMNS = (

@@ -8,23 +8,22 @@ from typing import Any
 import torch
 
 from rood import config, data, detectors
+from rood._device import pick_device
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
-from rood.contamination import contamination
-from rood.data.base import ImageSet, Shape, at_once, refuse_overlap, split
+from rood.data.base import SHARES, SPLIT_RULE, ImageSet, Shape, at_once, refuse_overlap, split
+from rood.data.contamination import contamination
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError, InputError, first_line
-from rood.evaluation.audit import SPLIT_RULE
+from rood.errors import InputError
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.networks import Wanted, near_chance
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.serving import of_logits, without_classes, without_labels
-from rood.evaluation.time_budget import FEWEST, MOST, Choice, choose, gradient_time
+from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
 from rood.models import zoo
 from rood.models.model import Model
 from rood.threat import parse
-from rood.training.recipes import SHARES
 
 # fixed: what is learnt differs in its last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
@@ -248,20 +247,6 @@ def _check_classes(name: str, model: Model, fit: ImageSet) -> None:
             f"expected labels 0 to {model.classes - 1} for {name}, got up to "
             f"{int(fit.labels.max())}: are these the network's classes?"
         )
-
-
-def pick_device(name: str) -> torch.device:
-    """The device called so; "auto" is CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise CapabilityError(
-            f"expected a device such as cpu or cuda, got {name!r}: {first_line(e)}"
-        ) from e
-    return device
 
 
 def _built(make: Any, options: Mapping[str, object], where: str, *args: Any) -> Any:

@@ -15,10 +15,10 @@ from typing import Any
 
 from rood.data._cache import VARIABLE as CACHE
 from rood.data._paths import expanded
-from rood.evaluation.folder import Folder, said_plainly
 from rood.evaluation.plan import Plan
+from rood.evaluation.store import Folder, said_plainly
+from rood.evaluation.tasks import LOOK, Found, Work
 from rood.evaluation.unit import Arrays, join
-from rood.evaluation.work import LOOK, Found, Work
 
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 

@@ -19,8 +19,8 @@ from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
-from rood.evaluation.examination import CONTROLS, FEW, Examination
-from rood.evaluation.memory import in_parts
+from rood.evaluation.batching import in_parts
+from rood.evaluation.probes import CONTROLS, FEW, Examination
 from rood.goals import look_in, look_out
 from rood.models.model import Model
 from rood.seeds import Noise, generator

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from rood._files import write_whole
 from rood.errors import CapabilityError, CheckpointError, RoodError
-from rood.files import write_whole
 from rood.models import backbones
 from rood.models.backbones import Backbone
 from rood.models.model import Model

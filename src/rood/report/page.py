@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from rood.files import write_whole
+from rood._files import write_whole
 from rood.report import figures, gallery, histograms, standing, tables, verdict
 from rood.report.embed import compact, embedded
 from rood.report.numbers import Numbers

@@ -12,12 +12,12 @@ from typing import get_args
 
 import torch
 
-from rood.citations import paper
 from rood.detectors import score_all
 from rood.detectors.base import Detector, Gradient
 from rood.detectors.msp import MSP
 from rood.errors import InputError, NotFittedError
 from rood.metrics import auroc
+from rood.registry import paper
 from rood.testing._support import (
     DetectorCheck,
     DetectorFactory,

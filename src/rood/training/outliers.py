@@ -10,8 +10,8 @@ from importlib.resources import files
 import torch
 
 from rood import data
-from rood.contamination import equal, resembles
 from rood.data.base import ImageSet
+from rood.data.contamination import equal, resembles
 from rood.errors import DataError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rood import data
-from rood.data.base import ImageSet, Shape
+from rood.data.base import SHARES, ImageSet, Shape
 from rood.errors import CheckpointError, DataError, InputError
 from rood.models import backbones, checkpoint
 from rood.models.generative import Generative
@@ -29,7 +29,6 @@ from rood.training.recipe import Recipe, read
 
 __all__ = ["RECIPES", "SHARES", "Recipe", "get", "parts", "run", "run_recipe", "start"]
 
-SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}  # the audit divides the same way
 SETTLED = 512  # training images that a network of how images look is shown before its first step
 _LEAST_STD = 1 / 255  # of a channel: one that never changes would divide by 0
 

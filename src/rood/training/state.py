@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from rood._files import write_whole
 from rood.errors import CheckpointError
-from rood.files import write_whole
 from rood.models.checkpoint import read_tensors, sha256_of, write_tensors
 
 FORMAT = 1

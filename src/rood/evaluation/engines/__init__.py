@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 from rood.errors import InputError
 from rood.evaluation.plan import Plan
-from rood.evaluation.work import Found, Work
+from rood.evaluation.tasks import Found, Work
 from rood.registry import unknown
 
 # units in, each with what it came to out, in any order

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from rood.evaluation.engines import Engine, Results
 from rood.evaluation.plan import Plan
-from rood.evaluation.work import Found, Work
+from rood.evaluation.tasks import Found, Work
 
 
 class Local(Engine):

@@ -25,7 +25,7 @@ from rood.errors import CapabilityError, InputError, first_line
 from rood.evaluation.engines import Engine, Results
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.plan import Plan
-from rood.evaluation.work import Found, Work
+from rood.evaluation.tasks import Found, Work
 
 TRIES = 3  # more, for a unit whose worker is lost or fails
 AHEAD = 1000  # units that a cluster is told of, so that it sees what it could grow for

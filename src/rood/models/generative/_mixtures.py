@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.functional import relu
 
-from rood.covariance import squared_distances
 from rood.errors import InputError
+from rood.numerics.covariance import squared_distances
 from rood.shapes import Images, Scores
 from rood.threat import L2, Linf, Threat
 

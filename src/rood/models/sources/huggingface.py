@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rood._offline import offline
 from rood.errors import CapabilityError
 from rood.models.adapt import Foreign, Mode, Shape
-from rood.offline import offline
 
 MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 

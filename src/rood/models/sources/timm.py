@@ -4,9 +4,9 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from rood._offline import offline
 from rood.errors import CapabilityError, first_line
 from rood.models.adapt import Foreign, Mode
-from rood.offline import offline
 
 MODES: dict[str, Mode] = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic"}
 

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from rood.attacks.pgd import PGD
 from rood.errors import InputError
 from rood.models.model import Model
+from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Images, Logits, Scores
-from rood.softmax import uniform_cross_entropy
 from rood.threat import Linf
 from rood.training.objectives.base import Objective
 

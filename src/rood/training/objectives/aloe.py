@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rood.models.model import Model
-from rood.softmax import uniform_cross_entropy
+from rood.numerics.softmax import uniform_cross_entropy
 from rood.training.objectives._inner import (
     Robust,
     check_mining,

@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy, softplus
 from rood.errors import InputError
 from rood.models.generative._dcgan import NOISE, Critic, Painter, initialise
 from rood.models.model import Model
+from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import beside
 from rood.shapes import Images, Logits, Scores
-from rood.softmax import uniform_cross_entropy
 from rood.training.objectives._adam import Adam
 from rood.training.objectives._inner import check_weight, frozen
 from rood.training.objectives.base import Batch, Objective

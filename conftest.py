@@ -1,0 +1,42 @@
+"""What all tests share. Shapes in annotations are checked while the tests run."""
+
+import signal
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+# all that handles tensors; int for float is fine (the numeric tower)
+CHECKED = [
+    *(
+        "attacks",
+        "detectors",
+        "goals",
+        "guard",
+        "models",
+        "data",
+        "evaluation",
+        "training",
+        "analysis",
+    ),
+    *("numerics", "seeds", "shapes", "threat", "tuning"),
+]
+TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)
+
+from rood.testing import World, toy_world  # noqa: E402
+
+# a job in a shell's background ignores Ctrl-C, and so would every process that a test starts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)  # more threads than small tensors deserve: 10 times slower
+
+
+@pytest.fixture(scope="session")
+def _world() -> World:
+    return toy_world()
+
+
+@pytest.fixture
+def world(_world: World) -> World:
+    """The toy world, fresh for each test: a faulty detector may write into it."""
+    return _world.copy()

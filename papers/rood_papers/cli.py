@@ -1,0 +1,128 @@
+"""`rood reproduce`: the papers' tables and figures, their number beside ours."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rood_papers.framework.experiment import Experiment
+    from rood_papers.framework.rows import Row
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Experiments such as aloe/table1, or papers; none: a list of all."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every experiment.")] = False,
+    size: Annotated[str, typer.Option(help="tiny, small or paper.")] = "tiny",
+    out: Annotated[
+        Path, typer.Option(help="Folder for rows and page; continued if it exists.")
+    ] = Path("reproduction"),
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="ROLE=SOURCE: another network for a role, such as net=hf:NAME."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=SOURCE: other images for a set, such as places365=folder:DIR."),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(help="Only parts whose names contain this, anywhere, such as '2/255'.")
+    ] = "",
+    zoo: Annotated[
+        Path | None,
+        typer.Option(envvar="ROOD_ZOO", help="A folder of networks before the shipped ones."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    tf32: Annotated[
+        bool, typer.Option("--tf32", help="On a GPU: convolutions in TF32, several times faster.")
+    ] = False,
+) -> None:
+    """Run a table or figure of a paper and set our numbers beside the printed ones.
+
+    Without arguments: a list of the experiments.
+    """
+    import rood_papers as papers
+
+    if not names and not all_:
+        return _list(list(papers.experiments().values()))
+    chosen = list(papers.experiments().values()) if all_ else papers.chosen(names or [])
+    from rood._device import pick_device
+    from rood.errors import InputError
+    from rood_papers.framework.experiment import SIZES, Context
+    from rood_papers.framework.run import PartsFailed, run
+
+    if size not in SIZES:
+        raise InputError(f"expected size {', '.join(SIZES)}, got {size!r}")
+    context = Context(
+        SIZES[size],
+        device=pick_device(device),
+        models=_pairs(model, "--model ROLE=SOURCE"),
+        data=_pairs(data, "--data NAME=SOURCE"),
+        zoo=zoo,
+        out=out,
+        seed=seed,
+        tf32=tf32,
+    )
+    try:
+        for row in run(chosen, context, only):
+            typer.echo(_line(row))
+    except PartsFailed:
+        _show_page(chosen, out)
+        raise
+    _show_page(chosen, out)
+
+
+def _show_page(chosen: list["Experiment"], out: Path) -> None:
+    from rood.errors import CapabilityError
+    from rood.evaluation.store import said_plainly
+    from rood_papers.framework.rows import read_rows
+
+    typer.echo(f"rows: {out / 'rows.jsonl'}")
+    try:
+        from rood_papers.framework.page import About, write_page
+
+        about = {e.name: About(e.what, e.why) for e in chosen}
+        with said_plainly(out):
+            page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
+    except (CapabilityError, ImportError) as e:  # machines with a GPU may have little beside torch
+        typer.echo(f"no page: {e}", err=True)
+    else:
+        typer.echo(f"page: {page}")
+
+
+def _list(experiments: list["Experiment"]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("experiment", "what", "needs"):
+        table.add_column(column)
+    for e in experiments:
+        table.add_row(e.name, e.what, e.needs)
+    Console(highlight=False).print(table)
+
+
+def _pairs(texts: list[str] | None, form: str) -> dict[str, str]:
+    from rood.errors import InputError
+
+    found = {}
+    for text in texts or ():
+        name, equals, source = text.partition("=")
+        if not (name and equals and source):
+            raise InputError(f"expected {form}, got {text!r}")
+        found[name] = source
+    return found
+
+
+def _line(row: "Row") -> str:
+    """One row on one line."""
+    what = f"{row.experiment}  {row.row}  {row.column}  {row.metric}  {row.attack}"
+    if row.ours is None:
+        return f"{what}  {row.note}"
+    paper = "" if row.paper is None else f"  paper {row.paper:.4g}"
+    return f"{what}{paper}  ours {row.ours:.4g}"

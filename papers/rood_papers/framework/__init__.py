@@ -1,0 +1,1 @@
+"""What every paper shares: experiments, their networks and images, rows and the page."""

@@ -1,0 +1,261 @@
+"""The networks and detectors that PRO's tables and figures share."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from rood import tuning
+from rood.data.base import ImageSet
+from rood.detectors import fit_all, registry
+from rood.detectors.base import Detector, ScoreFunction
+from rood.detectors.energy import Energy
+from rood.detectors.entropy import Entropy
+from rood.detectors.gen import GEN
+from rood.detectors.msp import MSP
+from rood.detectors.pro import PRO
+from rood.metrics import auroc
+from rood.models.model import Model
+from rood.shapes import Images, Scores
+from rood.training.outliers import without_classes
+from rood_papers.framework.context import ALL, BATCH, Context
+
+Base = Callable[..., Detector]
+BASES: dict[str, Base] = {
+    "PRO-MSP": MSP,
+    "PRO-ENT": Entropy,
+    "PRO-MSP-T": MSP,
+    "PRO-GEN": GEN,
+}
+# what each rectifies: GEN and temperature with the options that were chosen together with the step
+PLAIN = {"PRO-MSP": "MSP", "PRO-ENT": "Entropy", "PRO-MSP-T": "MSP-T", "PRO-GEN": "GEN, PRO's base"}
+_GRIDS = {  # by row
+    "ODIN": "openood/odin",
+    "GEN": "openood/gen",
+    "KNN": "openood/knn",
+    "ASH": "openood/ash_b",
+    "Scale": "openood/scale",
+    "PRO-MSP": "pro/pro_msp",
+    "PRO-ENT": "pro/pro_entropy",
+    "PRO-MSP-T": "pro/pro_msp_t",
+    "PRO-GEN": "pro/pro_gen",
+}
+_LETTERS = {"top": "M", "steps": "K"}  # of the papers
+LEAST, LARGEST = " (the least tried)", " (the largest tried)"  # of a step
+UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
+ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
+# some of their classes are CIFAR's too
+SHARED = ("tiny-imagenet", "tiny-imagenet/tuning", "scenes")
+OTHERS = {  # rows of the tables by registry name
+    "MSP": "msp",
+    "Entropy": "entropy",
+    "TempScaling": "temperature_scaling",
+    "ODIN": "odin",
+    "MDS": "mahalanobis",
+    "RMDS": "relative_mahalanobis",
+    "GEN": "gen",
+    "EBO": "energy",
+    "MLS": "max_logit",
+    "VIM": "vim",
+    "KNN": "knn",
+    "ASH": "ash_b",
+    "Scale": "scale",
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """One in-distribution set, its near and far OOD sets, and its networks by the table's name."""
+
+    name: str
+    near: tuple[str, ...]
+    far: tuple[str, ...]
+    tuning: str
+    roles: dict[str, str]
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        return (*self.near, *self.far)
+
+
+_FAR = ("mnist", "svhn", "dtd", "scenes")
+_TUNING = "tiny-imagenet/tuning"
+CIFAR10 = World(
+    "cifar10",
+    ("cifar100/test", "tiny-imagenet"),
+    _FAR,
+    _TUNING,
+    {"default": "ce", "robust": "augmix", "ADV": "adv", "ALOE": "aloe"},
+)
+CIFAR100 = World(
+    "cifar100",
+    ("cifar10/test", "tiny-imagenet"),
+    _FAR,
+    _TUNING,
+    {"default": "ce", "robust": "adv"},
+)
+DIGITS = World(
+    "digits",
+    ("digits/near",),
+    ("digits/patches", "digits/noise"),
+    "digits/tuning",
+    {"default": "ce", "robust": "aloe"},
+)
+
+
+def world_of(context: Context, world: World) -> World:
+    """The world itself, or the digits that come along where its images are not to be had.
+
+    Without a network that was trained with AugMix the one that was trained against attacks is the
+    robust one.
+    """
+    if not context.has(f"{world.name}/judged"):
+        return DIGITS
+    if context.has_network(f"{world.name}/{world.roles['robust']}"):
+        return world
+    rest = {n: r for n, r in world.roles.items() if n not in ("robust", "ADV")}
+    return replace(world, roles={"default": "ce", "robust": "adv"} | rest)
+
+
+class Bench:
+    """One network in one world, with every detector fitted and tuned on validation images."""
+
+    def __init__(self, context: Context, world: World, role: str) -> None:
+        self.context, self.world = context, world
+        self.network = context.network(f"{world.name}/{role}")
+        self.model: Model = self.network.model
+        self.role = role
+
+    @property
+    def inside(self) -> str:
+        return f"{self.world.name}/judged"
+
+    @property
+    def unit(self) -> float:
+        """Pixels that the paper's steps are in on such a network."""
+        return UNIT if self.role == self.world.roles["default"] else 1.0
+
+    def images(self, name: str, limit: int | None) -> ImageSet:
+        """At most `limit` of a set, and none of its images that show a class of the world's."""
+        found = self.context.images(name, limit=ALL)
+        if name in SHARED:
+            own = self.context.images(f"{self.world.name}/fit", limit=1).classes
+            found = without_classes(found, own)
+        return found.thin(limit).to_shape(self.network.shape)
+
+    def pixels(self, name: str) -> Images:
+        """In-distribution images, or a share of an OOD set: the near ones together make a side."""
+        n = self.context.size.images
+        side = next((s for s in (self.world.near, self.world.far) if name in s), (name,))
+        limit = None if n is None else max(4, n // len(side))
+        if self.context.size.name == "tiny":
+            limit = 16 if name == self.inside else 4
+        key = ("pro pixels", self.world.name, self.network.shape, name)
+        return self.context.remember(
+            key, lambda: self.images(name, limit).pixels(self.context.device)
+        )
+
+    def validation(self) -> tuple[ImageSet, ImageSet]:
+        """In-distribution images and outliers that no row is judged on."""
+        n = 8 if self.context.size.name == "tiny" else 1000  # fewer choose at random
+        names = f"{self.world.name}/validation", self.world.tuning
+        return self.images(names[0], n), self.images(names[1], n)
+
+    def detectors(self) -> dict[str, Detector]:
+        """Every row of the tables, and the bases of PRO, by name."""
+        key = ("pro detectors", self.world.name, self.role)
+        return self.context.remember(key, lambda: dict(_made(self)))
+
+    def scores(self) -> dict[str, dict[str, Scores]]:
+        """By set and row."""
+
+        def make() -> dict[str, dict[str, Scores]]:
+            names = (self.inside, *self.world.outside)
+            return {n: self.context.scores(self.detectors(), self.pixels(n)) for n in names}
+
+        return self.context.remember(("pro scores", self.world.name, self.role), make)
+
+
+def _made(bench: Bench) -> Iterator[tuple[str, Detector]]:
+    context, model = bench.context, bench.model
+    tiny = context.size.name == "tiny"
+    train = context.all_fit_images(f"{bench.world.name}/fit", shape=bench.network.shape)
+    inside, outside = bench.validation()
+    found: dict[str, Detector] = {}
+    for row, name in OTHERS.items():
+        options: dict[str, Any] = {}
+        if row in _GRIDS and not tiny:
+            grid = tuning.GRIDS[_GRIDS[row]]
+            entry = registry.get(name)
+            _, options = tuning.tune(
+                entry, model, grid, train=train, inside=inside, outside=outside, batch_size=BATCH
+            )
+        found[row] = registry.get(name)(model, **options)
+    for images, held_out in ((inside, True), (train, False)):
+        group = [d for row, d in found.items() if (row in ON_VALIDATION) == held_out]
+        fit_all(group, images.batches(BATCH, context.device))
+    yield from found.items()
+    x_in, x_out = (s.pixels(context.device) for s in (inside, outside))
+    for row in BASES:
+        best = rectified(bench, row, x_in, x_out)
+        yield row, best
+        if PLAIN[row] not in OTHERS:
+            yield PLAIN[row], best.base
+
+
+def rectified(bench: Bench, row: str, x_in: Images, x_out: Images) -> PRO:
+    """The point of the paper's grid with the largest AUROC; one climb serves every count."""
+    grid = dict(tuning.GRIDS[_GRIDS[row]])
+    counts, steps = grid.pop("steps"), grid.pop("eps")
+    if "top" in grid:  # of more probabilities than there are classes nothing is left to try
+        grid["top"] = sorted({min(m, bench.model.classes) for m in grid["top"]})
+    if bench.context.size.name == "tiny":
+        grid = {name: values[:1] for name, values in grid.items()}
+        counts, steps = counts[:2], steps[-2:-1]
+    best: tuple[float, PRO] | None = None
+    for options in product(*grid.values()):
+        base = BASES[row](bench.model, **dict(zip(grid, options, strict=True)))
+        for eps in (e * bench.unit / UNIT for e in steps):  # the grids are in pixels of plain ones
+            pro = PRO(base, eps=eps, steps=counts[-1])
+            s_in, s_out = climbs(pro, x_in), climbs(pro, x_out)
+            for k in counts:
+                value = auroc(inside=s_in[: k + 1].amax(0), outside=s_out[: k + 1].amax(0))
+                if best is None or value > best[0]:
+                    best = value, PRO(base, eps=eps, steps=k)
+    assert best is not None
+    return best[1]
+
+
+def chosen(row: str, detector: Detector, unit: float = UNIT) -> str:
+    """The options that tuning chose, of PRO's base too; nothing where nothing was tuned.
+
+    A step at an end of the grid is said to be one: at the lower end PRO does next to nothing.
+    """
+    with_pro = {base: pro for pro, base in PLAIN.items() if base not in OTHERS}
+    grid = tuning.GRIDS.get(_GRIDS.get(with_pro.get(row, row), ""), {})
+    own = detector.settings()
+    options = own | own.get("base", {})
+    steps = [e * unit / UNIT for e in grid.get("eps", ())]
+    ends = {min(steps): LEAST, max(steps): LARGEST} if steps else {}
+    said = lambda n, v: f"{v:g}{ends.get(v, '') if n == 'eps' else ''}"
+    names = [n for n in grid if n in options]
+    return ", ".join(f"{_LETTERS.get(n, n)}={said(n, options[n])}" for n in names)
+
+
+def climbs(pro: PRO, x: Images) -> torch.Tensor:
+    """The score after 0, 1, ... steps, (t, n), on the CPU."""
+    return torch.cat([pro.climb(b)[1].cpu() for b in x.split(BATCH)], dim=1)
+
+
+def as_printed(model: Model) -> dict[str, ScoreFunction]:
+    """Scores as their papers have them: ours rank alike, but have other landscapes."""
+    msp, entropy, gen = MSP(model), Entropy(model), GEN(model)
+    terms = min(gen.top, model.classes)
+    return {
+        "MSP": lambda x: torch.sigmoid(-msp.score_images(x).double()),
+        "EBO": Energy(model).score_images,
+        "Entropy": lambda x: entropy.score_images(x).exp(),
+        "GEN": lambda x: terms * (gen.gamma * gen.score_images(x)).exp(),
+    }

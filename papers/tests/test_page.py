@@ -1,0 +1,128 @@
+"""The page and the tables of a reproduction."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+from rood.metrics import Interval
+from rood_papers.framework.page import _figure, render, write_page
+from rood_papers.framework.rows import LOSS, UNDECIDED, Row, claim
+from rood_papers.framework.sections import About, Shrunk, sections, shrinking
+from tools import reproduction
+
+EVIL = "<script>alert(1)</script>"
+
+
+def rows():
+    one = Row(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc", paper=0.9)
+    yield one.found(Interval(0.85, 0.8, 0.9), 100, 200, network="net", note=EVIL)
+    yield Row(**one.as_json() | {"attack": "standard", "paper": None}).not_run("no data")
+    yield Row(**one.as_json() | {"column": "cifar10 / svhn", "paper": None}).found(0.7)
+    point = Row(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
+    for group in ("best", EVIL):
+        for x in (0.0, 1.0):
+            yield point.found(x / 2, x=x, group=group)
+    yield claim("toy/table1", f"{EVIL} holds", True, "a 1, b 0")
+    yield claim("toy/table1", "another", None, "a ?")
+
+
+def test_a_line_has_both_numbers_their_difference_and_the_interval_in_per_cent():
+    table, figure = sections(rows(), {"toy/table1": About("a toy", "because")})
+    line = table.tables["auroc"][0]
+    assert (line.paper, line.ours, line.difference) == ("90.00", "85.00", "-5.00")
+    assert (line.interval, line.n, line.main) == ("80.00 to 90.00", "100 / 200", True)
+    missing = table.tables["auroc"][1]
+    assert (missing.ours, missing.difference, missing.note) == ("not run", "", "not run: no data")
+    assert not table.tables["auroc"][2].main
+    assert [c.outcome for c in table.claims] == ["holds", "not tested"]
+    assert figure.panels[0].curves["best"] == [(0.0, 0.0), (1.0, 0.5)]
+
+
+def test_the_page_is_one_file_that_escapes_what_it_shows(tmp_path):
+    page = render(rows(), {"toy/table1": About("a toy", "because")}, tmp_path)
+    body = page[: page.rindex("<script>", 0, page.index("</main>") + 20)]
+    assert EVIL not in body
+    assert "&lt;script&gt;alert" in body
+    assert "Content-Security-Policy" in page
+    assert 'src="http' not in page
+    assert page == render(rows(), {"toy/table1": About("a toy", "because")}, tmp_path)
+
+
+def test_the_page_needs_no_torch():
+    code = "import sys, rood_papers.framework.page; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_document_has_every_printed_number_and_what_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+    text = "".join(json.dumps(r.as_json()) + "\n" for r in rows())
+    (tmp_path / "toy.jsonl").write_text(text)
+    page = reproduction.page()
+    assert "| MSP | cifar10 | clean | 90.00 | 85.00 | 80.00 to 90.00 | -5.00 | 100 / 200 |" in page
+    assert "| toy/table1 | another | not tested | a ? |" in page
+    assert "not run: no data" in page
+    assert "cifar10 / svhn" not in page
+
+
+def test_a_row_stands_once_with_all_attacks_beside_each_other():
+    cell = lambda experiment, **facts: Row(
+        experiment=f"toy/{experiment}", row="ALOE", column="cifar10", metric="auroc", **facts
+    )
+    found = shrinking(
+        [
+            cell("table1").found(0.98),
+            cell("table1", attack="paper", paper=0.91).found(0.9),
+            cell("table1", attack="official").not_run("no data"),
+            cell("adaptive", attack="standard", paper=0.91).found(0.7),
+        ]
+    )
+    assert found == [Shrunk("toy", "ALOE", "cifar10", "91.00", "98.00", "90.00", "", "70.00")]
+    assert shrinking([cell("table1").found(0.98)]) == []
+
+
+def test_the_head_of_the_page_counts_every_outcome(tmp_path):
+    unsure = claim("toy/table1", "a third", UNDECIDED, "a 1, b 1")
+    text = write_page([*rows(), unsure], {}, tmp_path / "page.html").read_text()
+    head = " ".join(text.split())
+    assert "claims: 1 hold, 0 do not, 1 are undecided, 1 not tested" in head
+
+
+def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+    point = Row(
+        experiment="toy/table1", row="a|b", group="a|b", column="step", metric=LOSS, kind="point"
+    )
+    falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
+    made = [point.found(y, x=10.0 * i) for i, y in enumerate(falls)]
+    text = "".join(json.dumps(r.as_json()) + "\n" for r in [*rows(), *made])
+    (tmp_path / "toy.jsonl").write_text(text)
+    page = reproduction.page()
+    assert f"### toy/table1: {LOSS}" in page
+    assert r"| a\|b | 1 | 0.5 | 0.25 | 0.12 | 0.1 | 0.1 |" in page
+
+
+def test_no_two_curves_of_a_figure_look_alike():
+    point = Row(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
+    many = [point.found(x / 2, x=x, group=str(g)) for g in range(12) for x in (0.0, 1.0)]
+    (section,) = sections(many, {})
+    lines = [tuple(trace["line"].values()) for trace in _figure(section.panels[0])["data"]]
+    assert len(set(lines)) == 12
+
+
+def test_means_of_several_sets_are_shown_where_single_sets_are_details():
+    cell = Row(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc")
+    columns = {"default / mean": True, "default / near": True, "default / svhn": False}
+    made = [replace(cell, column=c).found(0.8) for c in columns]
+    (section,) = sections([replace(cell, paper=0.9).found(0.8), *made], {})
+    shown = {x.column: x.main for x in section.tables["auroc"]}
+    assert shown == {"cifar10": True, **columns}
+
+
+def test_what_is_not_shown_is_not_called_unmeasured(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+    page = reproduction.page()
+    unmeasured = next(line for line in page.splitlines() if line.startswith("**Not measured yet**"))
+    assert "liang/losses" in unmeasured
+    assert "liang/galleries" not in unmeasured
+    assert "**Not shown**: liang/galleries, " in page

@@ -1,0 +1,166 @@
+"""How much of an audit fits into a given time, from the time that a gradient takes here."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import takewhile
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rood.attacks import registry
+from rood.attacks.base import Attack, Goal, value_and_gradient
+from rood.attacks.pgd import PGD
+from rood.attacks.worst_of import WorstOf
+from rood.detectors.base import Detector
+from rood.errors import CapabilityError, InputError
+from rood.evaluation.probes import CONTROLS, FEW, QUERIES, STEPS, WITHOUT_LIMIT
+from rood.goals import look_in
+from rood.shapes import Images, Scores
+from rood.threat import Linf
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+FORWARD = 1 / 3  # of the time of a forward and backward pass
+MARGIN = 1.25  # for clean scores, files, and a machine that is busy
+AROUND = 5.0  # seconds, at most a tenth of the time: the program's start and the page
+SLOW = 1.0  # seconds: what takes as long is measured once more, not twice
+LITTLE = 10  # gradients' worth of single scores, an image that is examined further
+ALIKE = 1.5  # costs that differ by less are about equal
+AIMED = 6  # goals made for each image, at most
+QUICK = WorstOf(tier="quick")
+# what is worth having next, as time allows: attack and images a set
+LADDER: tuple[tuple[Attack, int], ...] = (
+    (PGD(steps=10), 25),
+    (PGD(steps=20), 50),
+    (QUICK, 50),
+    (QUICK, 100),
+    (QUICK, 200),
+    (WorstOf(tier="standard"), 200),
+    (WorstOf(tier="standard"), 500),
+    (WorstOf(tier="full"), 500),
+    (WorstOf(tier="full"), 1000),
+)
+FEWEST, MOST = (f(images for _, images in LADDER) for f in (min, max))
+
+
+def seconds(text: str) -> float:
+    """Such as "90s", "10m", "1.5h" in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    if not match or float(match[1]) == 0:
+        raise InputError(f"expected a time such as 90s, 10m or 2h, got {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen for a time, and how long that should take at most."""
+
+    asked: str
+    attack: Attack
+    limit: int
+    detectors: tuple[str, ...]
+    dropped: tuple[str, ...]
+    seconds: float
+
+    def sentence(self) -> str:
+        """For the terminal."""
+        options = ", ".join(f"{k}={v}" for k, v in _shown(self.attack).items())
+        left_out = f", without {', '.join(self.dropped)}" if self.dropped else ""
+        late = ", which is more than asked for" if self.seconds > seconds(self.asked) else ""
+        return (
+            f"for {self.asked}: {type(self.attack).__name__}({options}), {self.limit} images a "
+            f"set, {len(self.detectors)} detectors{left_out}; at most {self.seconds:.0f} s{late}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the manifest; `from_dict` reads it."""
+        options = {k: v for k, v in asdict(self.attack).items() if k != "compare"}
+        facts = asdict(self) | {"attack": type(self.attack).__name__, "attack_options": options}
+        return facts | {"chosen": self.sentence()}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> "Choice":
+        """The choice of an earlier run, which a run that goes on with it must share."""
+        attack = registry.by_class_name(facts["attack"])(**facts["attack_options"])
+        kept, dropped = tuple(facts["detectors"]), tuple(facts["dropped"])
+        return cls(facts["asked"], attack, facts["limit"], kept, dropped, facts["seconds"])
+
+
+def choose(
+    asked: str,
+    spent: float,  # seconds that loading and fitting took
+    each: Mapping[str, tuple[float, int]],  # seconds a gradient and variants, by detector
+    sets: int,
+    threats: int,
+    attack: Attack | None = None,  # None: to be chosen
+    limit: int | None = None,
+) -> Choice:
+    """The last step of the ladder that fits; the first without its dearest detectors, if none."""
+    left = seconds(asked) - spent - min(AROUND, seconds(asked) / 10)
+    steps = [(attack or a, limit or n) for a, n in LADDER]
+    cost = lambda names, step: spent + sum(_unit(each[d], *step) * sets * threats for d in names)
+    names = list(each)
+    # one after the other: to count the passes of an attack that nobody has time for takes time too
+    fitting = list(takewhile(lambda step: cost(names, step) - spent <= left, steps))
+    best = fitting[-1] if fitting else steps[0]
+    dropped: list[str] = []
+    while cost(names, best) - spent > left and len(names) > 1:
+        costs = {d: _unit(each[d], *best) for d in names}
+        # of about equal ones the last that was named: what is measured is not exact
+        dearest = [d for d in names if ALIKE * costs[d] >= max(costs.values())][-1]
+        names.remove(dearest)
+        dropped.append(dearest)
+    return Choice(asked, *best, tuple(names), tuple(dropped), cost(names, best))
+
+
+def gradient_time(detector: Detector, x: Images) -> float:
+    """Seconds for one value and gradient of its score, an image."""
+    goal = look_in(detector)
+
+    def once() -> float:
+        start = perf_counter()
+        try:
+            value_and_gradient(goal, x)
+        except CapabilityError:  # it has none: attacks ask for its value alone
+            with torch.no_grad():
+                goal(x)
+        if x.is_cuda:
+            torch.cuda.synchronize()
+        return perf_counter() - start
+
+    first = once()  # pays for memory and compilation
+    times = [once()] if first > SLOW else [once(), once()]
+    return sum(times) / len(times) / len(x)  # not the least: a busy machine stays busy
+
+
+def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
+    """Seconds for one detector, set and threat, the examination of the attack included."""
+    time, variants = each
+    blind = min(CONTROLS, images) * QUERIES * FORWARD
+    further = min(FEW, images) * (getattr(attack, "steps", STEPS) + WITHOUT_LIMIT.steps + LITTLE)
+    return MARGIN * time * (images * passes(attack, variants) + blind + further)
+
+
+@cache
+def passes(attack: Attack, variants: int) -> float:
+    """Gradients that the attack takes of a goal, an image: counted on one that costs nothing."""
+    count = 0.0
+
+    def goal(x: Images) -> Scores:
+        nonlocal count
+        count += 1 if torch.is_grad_enabled() and x.requires_grad else FORWARD
+        return x.sum(dim=(1, 2, 3))
+
+    counted: Sequence[Goal] = [Goal(goal)] * max(variants, AIMED)
+    whole = Goal(goal, variants=tuple(counted[:variants]), aim=lambda x: tuple(counted[:AIMED]))
+    x: Tensor = torch.full((1, 1, 4, 4), 0.5)
+    attack(whole, x, Linf(1e-3), torch.Generator().manual_seed(0))
+    return math.ceil(count * len(attack.aims(whole)))  # the audit climbs each by itself
+
+
+def _shown(attack: Attack) -> dict[str, object]:
+    return {k: v for k, v in asdict(attack).items() if k in ("tier", "steps", "restarts")}

@@ -1,0 +1,172 @@
+"""The whole graph in one file, for places without rood: pixels to logits, score and accept."""
+
+import copy
+import importlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from rood._files import write_whole
+from rood.detectors.base import Detector
+from rood.detectors.complexity import Complexity
+from rood.detectors.rankfeat import RankFeat
+from rood.errors import CapabilityError, InputError, RoodError
+from rood.evaluation.store import said_plainly
+from rood.guard.judge import judge
+from rood.shapes import Images
+from rood.version import __version__
+
+if TYPE_CHECKING:
+    from rood.guard.guard import Guard
+
+OUTPUTS = ("logits", "score", "accept")
+KINDS = (".onnx", ".pt2")
+OPSET = 18
+
+
+def export(guard: "Guard", path: Path) -> None:
+    """Write a file of the kind that its name says."""
+    check_name(path)
+    kinds: dict[str, Callable[[Graph, Images, Guard], bytes]] = {".onnx": _onnx, ".pt2": _program}
+    if reason := why_not(guard.detector, path.suffix):
+        raise CapabilityError(f"{type(guard.detector).__name__} cannot be exported: {reason}")
+    graph = Graph(copy.deepcopy(guard.detector).cpu().eval(), guard.threshold)
+    # two: a batch of one would be taken for a constant
+    x = torch.zeros(2, *guard.shape, dtype=graph.detector.model.mean.dtype)
+    with torch.no_grad():
+        graph(x)  # settles what depends on the first images: head, stages
+        try:
+            content = kinds[path.suffix](graph, x, guard)
+        except RoodError:
+            raise
+        except Exception as e:  # the exporter raises whatever a network's own code leads it to
+            said = str(e).strip().splitlines() or [type(e).__name__]
+            what = f"{type(guard.detector).__name__} on {type(guard.model.net).__name__}"
+            raise CapabilityError(f"{what} cannot be exported: {said[0].rstrip('.')}") from e
+    with said_plainly(path):
+        path.parent.mkdir(parents=True, exist_ok=True)  # as the guard's own folder is
+        write_whole(path, content)
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file that no graph can be written to."""
+    if path.suffix not in KINDS:
+        raise InputError(f"expected a name that ends in {' or '.join(KINDS)}, got {str(path)!r}")
+    if path.is_dir():
+        raise InputError(f"expected a file to write the graph to, but {str(path)!r} is a folder")
+
+
+def why_not(detector: Detector, kind: str = ".onnx") -> str | None:
+    """Why a graph cannot hold this detector; None where it can."""
+    parts = [m for m in detector.modules() if isinstance(m, Detector)]
+    for part in parts:
+        if part.cost()[1] > 0:
+            return "it takes a gradient at every image, which a graph of the forward pass has not"
+    if any(isinstance(p, Complexity) for p in parts):
+        return "it writes every image into a PNG file to know its length, which no graph can"
+    if kind == ".onnx" and any(isinstance(p, RankFeat) for p in parts):
+        return "ONNX has no eigenvectors or singular vectors; .pt2 has"
+    return None
+
+
+class Graph(nn.Module):
+    """What is exported. Pixels are not checked: that is for whoever feeds it."""
+
+    def __init__(self, detector: Detector, threshold: float) -> None:
+        super().__init__()
+        self.detector = detector
+        self.threshold = threshold
+
+    def forward(self, images: Images) -> tuple[Tensor, Tensor, Tensor]:
+        logits, score = judge(self.detector, images)
+        return logits, score, score <= self.threshold
+
+
+def _program(graph: Graph, x: Images, guard: "Guard") -> bytes:
+    batch = {"images": {0: torch.export.Dim("batch")}}
+    content = io.BytesIO()
+    with _quiet():
+        program = torch.export.export(graph, (x,), dynamic_shapes=batch)
+        torch.export.save(program, content, extra_files={"rood.json": _told(guard)})
+    return content.getvalue()
+
+
+def _onnx(graph: Graph, x: Images, guard: "Guard") -> bytes:
+    translations = _translations()
+    with _quiet():
+        program = torch.onnx.export(
+            graph,
+            (x,),
+            input_names=["images"],
+            output_names=list(OUTPUTS),
+            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+            custom_translation_table=translations,
+        )
+    assert program is not None
+    program.model.metadata_props["rood"] = _told(guard)
+    return program.model_proto.SerializeToString()
+
+
+def _told(guard: "Guard") -> str:
+    """What somebody who has the file alone must know."""
+    return json.dumps(
+        {
+            "rood": __version__,
+            "detector": type(guard.detector).__name__,
+            "threshold": guard.threshold,
+            "rate": guard.calibration.rate,
+            "pixels": [0, 1],
+            "shape": list(guard.shape),
+            "classes": list(guard.classes),
+        }
+    )
+
+
+def _translations() -> dict[Any, Callable[..., Any]]:
+    """Two operations that the exporter lacks, or that onnxruntime lacks in float64."""
+    try:
+        op = importlib.import_module("onnxscript").opset18
+    except ImportError as e:
+        raise CapabilityError("needs onnx and onnxscript: pip install 'rood[onnx]'") from e
+
+    def sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+        # TopK puts the lower index first among equals, which is what stable means
+        size = op.Reshape(op.Gather(op.Shape(x), op.Constant(value_int=dim)), [-1])
+        return op.TopK(x, size, axis=dim, largest=descending, sorted=True)
+
+    def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+        scale, one = op.CastLike(beta, x), op.CastLike(1.0, x)
+        y = op.Mul(x, scale)
+        t = op.Exp(op.Neg(op.Abs(y)))
+        u = op.Add(one, t)
+        # log(1 + t) to the last digit (Kahan): what u has lost of t is made up for
+        exact = op.Div(op.Mul(op.Log(u), t), op.Sub(u, one))
+        tail = op.Where(op.Equal(u, one), t, exact)
+        return op.Div(op.Add(op.Relu(y), tail), scale)
+
+    return {torch.ops.aten.sort.stable: sort, torch.ops.aten.softplus.default: softplus}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of itself and of packages that are not there."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

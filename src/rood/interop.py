@@ -1,0 +1,169 @@
+"""Detectors of other libraries as detectors of rood, so that they can be audited and attacked.
+
+    knn = from_pytorch_ood(pytorch_ood.detector.KNN(features(model), k=50)).fit(batches)
+    ash = from_openood(ASHPostprocessor(config), model).fit(batches)
+
+Their scores are taken as they are. Many cut the gradient: where a method of theirs is only wrapped
+in torch.no_grad, it is unwrapped; where the cut is deeper, `gradient` says "none" after fit(), and
+an attack without gradients, or `WorstOf`, which reaches such a score on other ways, is needed.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rood.detectors.base import Detector, Gradient
+from rood.errors import CapabilityError, InputError
+from rood.models.model import Model
+from rood.shapes import Batches, Features, Images, Logits, Scores
+
+MARKS = 16  # training images whose scores stand for what was learnt
+
+
+class View(nn.Module):
+    """One output of a `Model` as a network of its own: pixels in [0, 1] in, a tensor out."""
+
+    def __init__(self, model: Model, output: str) -> None:
+        super().__init__()
+        self.model = model
+        self.output = output
+
+    def forward(self, x: Images) -> Logits | Features:
+        return getattr(self.model(x), self.output)
+
+
+def logits(model: Model) -> View:
+    """What detectors of other libraries take for the network, where they want its logits."""
+    return View(model, "logits")
+
+
+def features(model: Model) -> View:
+    """What detectors of other libraries take for the encoder."""
+    return View(model, "features")
+
+
+class Bridge(Detector):
+    """s(x) = the score of another library's detector, turned so that higher means more OOD."""
+
+    gradient: ClassVar[Gradient] = "almost_everywhere"
+
+    mark_: Float[Tensor, " n"]  # scores of the first training images: another fit, another mark
+
+    def __init__(
+        self,
+        model: Model,
+        says: Callable[[Images], Tensor],
+        learns: Callable[[Batches], object],
+        *,
+        name: str,
+    ) -> None:
+        super().__init__(model)
+        self._says = says
+        self._learns = learns
+        self.name = name
+
+    def fit_images(self, batches: Batches) -> None:
+        with torch.enable_grad():
+            self._learns(batches)
+        x = next(iter(batches))[0][:MARKS]
+        self.mark_ = self.score_images(x).detach()
+        with torch.enable_grad():
+            alive = self.score_images(x.clone().requires_grad_()).requires_grad
+        self.gradient = "almost_everywhere" if alive else "none"  # type: ignore[misc]
+
+    def score_images(self, x: Images) -> Scores:
+        # a copy: some write into what they are given
+        scores = self._says(x.clone())
+        if scores.numel() != len(x):
+            raise CapabilityError(
+                f"expected one score an image from {self.name}, got {tuple(scores.shape)}"
+            )
+        return scores.reshape(len(x)).to(x)
+
+
+def from_pytorch_ood(detector: Any) -> Bridge:
+    """A detector of pytorch-ood, built on `logits(model)` or `features(model)`."""
+    name = type(detector).__name__
+    if not callable(getattr(detector, "predict", None)):
+        raise InputError(f"expected a detector of pytorch-ood, with predict(), got {name}")
+    views = [v for v in vars(detector).values() if isinstance(v, View)]
+    if not views:
+        raise InputError(
+            f"expected {name} to be built on logits(model) or features(model) of rood.interop, "
+            "which take pixels in [0, 1]"
+        )
+    model = views[0].model
+
+    def learn(batches: Batches) -> None:
+        if getattr(detector, "requires_fit", True) and hasattr(detector, "fit"):
+            asks = "device" in inspect.signature(detector.fit).parameters
+            detector.fit(_Loader(batches), **({"device": model.mean.device} if asks else {}))
+
+    return Bridge(model, _unwrapped(detector, "predict"), learn, name=name)
+
+
+def from_openood(postprocessor: Any, model: Model) -> Bridge:
+    """A postprocessor of OpenOOD, whose confidence is higher for in-distribution images."""
+    name = type(postprocessor).__name__
+    if not callable(getattr(postprocessor, "postprocess", None)):
+        raise InputError(f"expected a postprocessor of OpenOOD, with postprocess(), got {name}")
+    net = _OpenOODNet(model)
+    postprocess = _unwrapped(postprocessor, "postprocess")
+
+    def learn(batches: Batches) -> None:
+        loader = _Loader(batches, as_dict=True)
+        postprocessor.setup(net, {"train": loader, "val": loader, "test": loader}, {})
+
+    return Bridge(model, lambda x: -postprocess(net, x)[1], learn, name=name)
+
+
+class _Loader:
+    """Batches in the form that the other library goes through, as often as it likes."""
+
+    def __init__(self, batches: Batches, *, as_dict: bool = False) -> None:
+        self.batches = batches
+        self.as_dict = as_dict
+
+    def __iter__(self) -> Iterator[Any]:
+        for x, y in self.batches:
+            yield {"data": x, "label": y} if self.as_dict else (x, y)
+
+
+class _OpenOODNet(nn.Module):
+    """A `Model` with the methods that postprocessors of OpenOOD call on a network."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def fc(self) -> nn.Linear:
+        return self.model.head
+
+    def forward(self, x: Images, return_feature: bool = False) -> Any:
+        out = self.model(x)
+        return (out.logits, out.features) if return_feature else out.logits
+
+    def forward_threshold(self, x: Images, threshold: float) -> Logits:
+        return self.fc(self.model(x).features.clamp(max=threshold))
+
+    def get_fc(self) -> tuple[Any, Any]:
+        weight, bias = self.fc.weight, self.fc.bias
+        return weight.detach().cpu().numpy(), bias.detach().cpu().numpy()
+
+    def get_fc_layer(self) -> nn.Linear:
+        return self.fc
+
+
+def _unwrapped(owner: Any, name: str) -> Callable[..., Any]:
+    """A method without the decorators around it, of which torch.no_grad cuts the gradient."""
+    function = getattr(type(owner), name, None)
+    if function is None:
+        return getattr(owner, name)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return lambda *arguments: function(owner, *arguments)

@@ -1,0 +1,1 @@
+"""Numerics that detectors and objectives share: softmax, covariances, streaming statistics."""

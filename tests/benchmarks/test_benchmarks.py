@@ -1,0 +1,278 @@
+"""Every benchmark runs, at sizes that mean nothing; what it writes, the page shows."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from benchmarks import __main__ as bench
+from benchmarks import attack, auditing, fitting, gpu, growth, guard, measure, scoring, start
+from benchmarks.measure import Claim
+from rood.attacks import APGD, PGD
+from rood.attacks.base import Goal
+from rood.data._ahead import ahead
+from rood.detectors import KNN, MSP, Mahalanobis
+from rood.detectors.knn import _Rows
+from rood.errors import CapabilityError
+from rood.goals import graphed, look_in
+from rood.seeds import generator
+from rood.threat import L2, Linf
+from tools import performance
+
+TINY = {
+    "start": lambda: start.claims(runs=1),
+    "attack": lambda: attack.claims(images=2, steps=2, depth=10, runs=1),
+    "scoring": lambda: scoring.claims(images=100, bank=128, depth=10, runs=1),
+    "guard": lambda: guard.claims(images=64, bank=128, depth=10, runs=1, names=("knn",)),
+    "fitting": lambda: fitting.claims(sizes=(60, 80), names=("knn",), beside=False),
+    "auditing": lambda: auditing.claims(sizes=(40, 60)),
+    "knn": lambda: gpu.knn("cpu", bank=200, d=8, queries=4),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_script_measures_something(name):
+    made = TINY[name]()
+    assert made
+    for claim in made:
+        assert math.isfinite(claim.value)
+        assert claim.bar > 0
+
+
+def test_the_loop_of_the_gpu_script_runs_without_one():
+    model = gpu.vit("cpu", size=16, patch=8, width=16, depth=1, heads=2)
+    rate = gpu.loop("ViT", model, gpu.pixels(2, 16, "cpu"), steps=2, runs=1)
+    assert rate.at_least
+    assert rate.points[0]["rood"] / rate.points[0]["bare"] == pytest.approx(rate.value, rel=0.05)
+    assert gpu.data(model, 4, 16, 2, runs=1).value > 0
+
+
+def test_the_growth_of_an_audit_is_measured_from_its_manifest():
+    once = growth.measured(growth.Size(images=20, steps=1), depth=10)
+    assert once["backwards"] >= 2 * 20
+    assert once["forwards"] > once["backwards"]
+    assert once["cpu_seconds"] > 0
+
+
+def test_growth_is_the_cost_of_one_at_the_largest_over_that_at_the_smallest(monkeypatch):
+    cost = lambda size, depth: size._asdict() | {"cpu_seconds": 1.0 + 0.5 * size.detectors**2}
+    monkeypatch.setattr(growth, "measured", cost)
+    sizes = [growth.Size(detectors=n) for n in (1, 2, 4)]
+    (claim,) = growth.claims({"detectors": sizes})
+    assert claim.value == pytest.approx((9 / 4) / 1.5)
+    assert not claim.holds
+
+
+@pytest.mark.skipif(not bench.PEERS.exists(), reason="needs `make peers`")
+def test_pytorch_ood_is_measured_beside():
+    code = (
+        "from benchmarks import beside_pytorch_ood as b; import json;"
+        "c = b.claims(images=60, batch=60, depth=10, runs=1);"
+        "print(json.dumps([c[0].value, c[0].points]))"
+    )
+    value, points = json.loads(_output(str(bench.PEERS), code))
+    ours, theirs = points
+    assert (ours["library"], theirs["library"]) == ("rood", "pytorch-ood")
+    assert value == pytest.approx(ours["fit and score"], abs=1e-3)
+    assert theirs["fit and score"] > ours["fit and score"]
+
+
+def _output(python, code):
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [python, "-c", code]
+    done = subprocess.run(
+        command, cwd=bench.ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()[-1]
+
+
+# the bank of KNN
+
+
+def test_rows_come_back_in_order_whatever_the_batches(monkeypatch):
+    monkeypatch.setattr("rood.detectors.knn.CHUNK", 5)
+    rows = torch.arange(46.0, dtype=torch.float64).view(23, 2)
+    kept = _Rows()
+    for part in rows.split([1, 4, 0, 12, 6]):
+        kept.append(part)
+    assert len(kept) == 23
+    back = kept.pop_all(torch.device("cpu"))
+    assert torch.equal(back, rows)
+    assert back.dtype == rows.dtype
+    assert len(kept) == 0
+
+
+FIT = """
+import torch
+from torch import nn
+from benchmarks.fitting import _megabytes as peak
+from rood.detectors.knn import KNN
+from rood.models.model import Outputs
+from rood.models.wrap import wrap
+
+d, b, n = 512, 500, 300
+knn = KNN(wrap(nn.Sequential(nn.Flatten(), nn.Linear(d, 2))))
+before = peak()
+knn.start()
+for _ in range(n):
+    knn.see(Outputs(torch.zeros(b, 2), torch.rand(b, d)), torch.zeros(b, dtype=torch.long))
+knn.finish()
+print((peak() - before) / (n * b * d * 4 / 2**20))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_the_bank_is_in_memory_once():
+    """1 and a block of it; torch.cat makes 2."""
+    assert 1.0 < float(_output(sys.executable, FIT)) < 1.65
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_that_was_held_for_a_moment_counts_and_mapped_images_do_not(tmp_path):
+    with auditing.Fullest() as held:
+        block = torch.ones(2**24, dtype=torch.float32)
+        time.sleep(0.2)
+        del block
+    assert 60 < held.most - held.before < 90
+    images = auditing.mapped(tmp_path, "inside", 60_000)
+    with auditing.Fullest() as read:
+        total = sum(int(part.sum()) for part in images.images.split(1000))
+    assert total > 0
+    assert read.most - read.before < 15  # of 29 MB
+
+
+# what is printed, written and shown
+
+
+def claim(**more):
+    given = {"name": "a / b", "value": 1.2, "bar": 1.1, "runs": 3, "spread": 0.1, "detail": "here"}
+    return Claim(**given | more)
+
+
+def test_a_bar_is_kept_from_below_or_from_above():
+    assert not claim().holds
+    assert claim(value=1.1).holds
+    assert claim(at_least=True).holds
+    assert "MISSED" in claim().line()
+    assert "at least 1.1" in claim(at_least=True).line()
+
+
+def test_the_report_writes_rows_and_says_whether_all_bars_hold(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    assert measure.report("x", [claim(points=({"n": 1},)), claim(value=1.0)]) == 1
+    assert measure.report("y", [claim(value=1.0)]) == 0
+    rows = [json.loads(r) for r in (tmp_path / "performance-x.jsonl").read_text().splitlines()]
+    assert rows[0]["run"]["torch"] == torch.__version__
+    assert [r["holds"] for r in rows[1:]] == [False, True]
+    assert '{"n": 1}' in capsys.readouterr().out
+
+
+def test_ratios_are_medians_of_runs_in_turns():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    found = measure.times(calls, runs=2)
+    assert order == ["a", "b", "a", "b", "b", "a"]
+    assert [len(v) for v in found.values()] == [2, 2]
+    assert measure.of([2.0, 6.0, 3.0], [1.0, 2.0, 2.0]) == (2.0, 1.5)
+
+
+def test_a_script_whose_library_is_missing_is_named_and_passed_over(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "PEERS", tmp_path / "python")
+    assert bench.measure("beside_pytorch_ood") == 0
+    assert "make peers" in capsys.readouterr().out
+
+
+def test_the_page_shows_every_bar_and_draws_what_grows(tmp_path, monkeypatch):
+    assert "Not measured yet" in performance.page(tmp_path)
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    fits = [
+        {"library": lib, "detector": "knn", "images": n, "seconds": 1.0, "megabytes": m * n}
+        for n in (10, 20)
+        for lib, m in (("rood", 1.0), ("pytorch-ood", 3.0))
+    ]
+    sizes = [growth.Size(steps=n)._asdict() for n in (10, 20)]
+    costs = {"seconds": 2.0, "cpu_seconds": 1.5, "forwards": 7, "backwards": 5}
+    bank = {"bank": 1_200_000, "features": 2048, "peak_gb": 9.9}
+    rate = {"network": "ViT-B/16", "batch": 64, "steps": 20, "rood": 610.0, "bare": 640.0}
+    both = [{"library": "rood", "fit": 1.0}, {"library": "pytorch-ood", "fit": 5.4}]
+    measure.report("fitting", [claim(points=tuple(fits))])
+    audits = [{"images": n, "seconds": 1.0, "megabytes": 40.0 + n} for n in (10, 20)]
+    measure.report("auditing", [claim(points=tuple(audits))])
+    measure.report("growth", [claim(name="steps", points=tuple(s | costs for s in sizes))])
+    measure.report("gpu", [claim(at_least=True, points=(rate,)), claim(points=(bank,))])
+    measure.report("beside-pytorch-ood", [claim(points=tuple(both))])
+    page = performance.page(tmp_path)
+    assert "**1 of 6 bars hold.**" in page
+    assert page.count("```mermaid") == 4
+    assert "line [30, 60]" in page
+    assert "line [50, 60]" in page
+    assert "| `knn` | pytorch-ood | 30 MB, 1.0 s | 60 MB, 1.0 s |" in page
+    assert "| ViT-B/16 | 64 | 20 | 610 | 640 |" in page
+    assert "| 1,200,000 | 2,048 | 9.9 |" in page
+
+
+# goals recorded as CUDA graphs
+
+
+def test_only_a_fixed_goal_of_images_on_a_gpu_is_recorded():
+    x = torch.rand(2, 3, 4, 4)
+    with pytest.raises(CapabilityError, match="got images on cpu"):
+        graphed(lambda x: x.sum(dim=(1, 2, 3)), x)
+    if torch.cuda.is_available():
+        with pytest.raises(CapabilityError, match="differs from call to call"):
+            graphed(Goal(lambda x: x.sum(dim=(1, 2, 3)), stochastic=True), x.cuda())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("threat", [Linf(4 / 255), L2(0.5)])
+@pytest.mark.parametrize("attack", [PGD(steps=5, restarts=2), APGD(steps=8, random_start=False)])
+@pytest.mark.parametrize("kind", [MSP, KNN, Mahalanobis])
+def test_a_recorded_goal_gives_the_very_same_images(kind, attack, threat):
+    model = gpu.resnet("cuda")
+    x = gpu.pixels(60, 32, "cuda")
+    detector = kind(model).fit([(x, torch.arange(60, device="cuda") % 10)])
+    plain = look_in(detector)
+    recorded = graphed(plain, x)
+    for part in (x, x[:7]):  # of its shape, and of another
+        want, got = (attack(g, part, threat, generator(0, "a")) for g in (plain, recorded))
+        assert torch.equal(want, got)
+
+
+# reading ahead
+
+
+def test_reading_ahead_changes_neither_items_nor_order():
+    assert list(ahead(iter(range(5)))) == list(range(5))
+    assert list(ahead(iter(()))) == []
+
+
+def test_the_next_item_is_made_while_one_is_worked_on():
+    second = threading.Event()
+
+    def items():
+        yield 1
+        second.set()
+        yield 2
+
+    read = ahead(items())
+    assert next(read) == 1
+    assert second.wait(timeout=10)  # though nobody has asked for it
+    assert next(read) == 2
+
+
+def test_what_fails_while_reading_ahead_is_raised_in_its_turn():
+    def items():
+        yield 1
+        raise ValueError("torn")
+
+    read = ahead(items())
+    assert next(read) == 1
+    with pytest.raises(ValueError, match="torn"):
+        next(read)

@@ -1,0 +1,280 @@
+"""The command: quick to answer, readable for a person, parseable for a machine."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from report_folder import row
+from small_audit import small_command, small_files
+from typer.testing import CliRunner
+
+import rood
+from rood.cli import app
+from rood.cli.catalogue import KINDS
+from rood.cli.show import table
+from rood.evaluation.results import Row
+
+ROOD = [sys.executable, "-c", "from rood.cli import app; app(prog_name='rood')"]
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")} | {
+    "PYTHONPATH": str(Path(rood.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+    "TERM": "xterm",
+}
+GOLDEN = Path(__file__).parents[1] / "report" / "golden" / "table.txt"
+COMMANDS = ("attack", "audit", "fit", "list", "report", "score", "train")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return small_files(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def first(files, tmp_path_factory):
+    """One audit by flags, which other tests look at: the folder and what was said."""
+    out = tmp_path_factory.mktemp("first") / "out"
+    return out, invoke(*small_command(files, out))
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def lines(folder):
+    return (folder / "rows.jsonl").read_text().splitlines()
+
+
+def test_help_comes_at_once_and_without_torch():
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        done = subprocess.run([*ROOD, "--help"], capture_output=True, text=True, env=ENVIRONMENT)
+        took.append(time.perf_counter() - start)
+        assert done.returncode == 0
+    assert all(command in done.stdout for command in COMMANDS)
+    assert min(took) < 0.5
+    code = "import sys, rood.cli; print({'torch', 'numpy', 'plotly'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT)
+    assert done.stdout == b"set()\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert result.output.strip()
+    assert "Traceback" not in result.output
+
+
+def test_usage_errors_end_with_2():
+    assert invoke("audit", "--no-such-option").exit_code == 2
+    assert invoke("no-such-command").exit_code == 2
+    assert invoke("--version").stdout.strip() == rood.__version__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_list_names_everything_of_a_kind(kind):
+    entries = list(KINDS[kind]())
+    result = invoke("list", kind, "--json")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [f["name"] for f in found] == [e.name for e in entries]
+    assert {f["kind"] for f in found} <= {kind}
+    plain = invoke("list", kind)
+    assert plain.exit_code == 0
+    assert "\x1b" not in plain.stdout
+    squeezed = re.sub(r"\W", "", plain.stdout)
+    assert all(re.sub(r"\W", "", e.name)[:8] in squeezed for e in entries)
+
+
+def test_list_without_a_kind_lists_all():
+    found = [json.loads(line) for line in invoke("list", "--json").stdout.splitlines()]
+    assert {"detectors", "attacks", "data"} <= {f["kind"] for f in found}
+    assert {f["gradient"] for f in found if f["kind"] == "detectors"} <= {
+        "exact",
+        "almost_everywhere",
+        "surrogate",
+        "none",
+    }
+
+
+def test_list_of_an_unknown_kind_offers_the_nearest():
+    result = invoke("list", "detector")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: no kind of thing is called 'detector': did you mean 'detectors'?\n"
+    )
+
+
+def test_an_audit_by_flags_writes_the_folder_and_shows_the_table(first):
+    out, result = first
+    assert result.exit_code == 0, result.output
+    assert {p.name for p in out.iterdir()} >= {"rows.jsonl", "manifest.json", "report.html"}
+    assert re.search(r"^net: AUROC .* pgd linf:0\.05; accuracy 1\.000$", result.stdout, re.M)
+    for name in ("msp", "knn"):
+        (attacked,) = [
+            r
+            for r in map(json.loads, lines(out))
+            if (r["detector"], r["side"], r["scenario"], r["metric"])
+            == (name, "both", "pgd linf:0.05", "auroc")
+        ]
+        (line,) = [t for t in result.stdout.splitlines() if t.strip().startswith(name)]
+        assert f"{attacked['value']:.3f}  {attacked['low']:.3f} to {attacked['high']:.3f}" in line
+    assert result.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
+
+
+def test_without_a_terminal_there_is_no_colour_and_no_progress(first):
+    _, result = first
+    assert "\x1b" not in result.output
+    assert "\r" not in result.output
+    assert "left" not in result.stderr
+
+
+def test_a_settings_file_means_the_same_as_flags(files, first, tmp_path):
+    settings = tmp_path / "audit.toml"
+    settings.write_text(
+        f"""
+        models = ["{files / "net.safetensors"}"]
+        inside = "npz:{files / "inside.npz"}"
+        detectors = ["msp", "knn"]
+        threats = ["linf:0.01", "0.05"]
+        attack_options = {{ steps = 5 }}
+        device = "cpu"
+        [outside]
+        stripes = "npz:{files / "stripes.npz"}"
+        """
+    )
+    assert invoke("audit", str(settings), "--out", str(tmp_path / "out")).exit_code == 0
+    assert lines(tmp_path / "out") == lines(first[0])
+    more = ["--eps", "0.05", "--seed", "3", "--limit", "10", "--steps", "2"]
+    result = invoke("audit", str(settings), "--out", str(tmp_path / "other"), *more)
+    assert result.exit_code == 0
+    manifest = json.loads((tmp_path / "other" / "manifest.json").read_text())
+    assert manifest["settings"]["threats"] == ["linf:0.05"]
+    assert manifest["settings"]["seed"] == 3
+    assert manifest["settings"]["attack"]["steps"] == 2
+    assert manifest["data"]["stripes"]["n"] == manifest["data"]["inside"]["n"] == 10
+    assert manifest["hardware"]["device"] == "cpu"
+    assert "note: stripes: used 10 of 30 images, evenly spaced\n" in result.stderr
+
+
+def test_options_of_detectors_come_from_the_settings_file(files, tmp_path):
+    settings = tmp_path / "audit.toml"
+    settings.write_text("[options.knn]\nk = 7\n[options.pro_msp]\neps = 0\n")
+    more = ["--detectors", "knn,pro_msp", "--eps", "none"]
+    command, *rest = small_command(files, tmp_path / "out", *more)
+    assert invoke(command, str(settings), *rest).exit_code == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["detectors"]["knn"]["settings"]["k"] == 7
+    assert manifest["detectors"]["pro_msp"]["settings"]["eps"] == 0.0
+
+
+def test_json_puts_rows_and_nothing_else_on_stdout(files, first, tmp_path):
+    result = invoke(*small_command(files, tmp_path / "out", "--json"))
+    assert result.exit_code == 0
+    said = result.stdout.splitlines()
+    assert said == lines(tmp_path / "out") == lines(first[0])
+    assert all(Row(**json.loads(line)) for line in said)
+    again = invoke(*small_command(files, tmp_path / "out", "--json"))
+    assert again.stdout == result.stdout
+
+
+def test_a_run_may_continue_with_another_batch_size(files, tmp_path):
+    same = ["--detectors", "mahalanobis,vim", "--eps", "none"]
+    for size in ("256", "5"):
+        result = invoke(*small_command(files, tmp_path / "out", *same, "--batch-size", size))
+        assert result.exit_code == 0, result.stderr
+
+
+def test_a_clean_audit_says_that_nothing_was_attacked(files, tmp_path):
+    result = invoke(*small_command(files, tmp_path / "out", "--eps", "none"))
+    assert result.exit_code == 0
+    assert "nothing attacked" in result.stdout
+    assert "believe" not in result.stdout
+    gated = invoke(*small_command(files, tmp_path / "out", "--eps", "none", "--fail-under", "0"))
+    assert gated.exit_code == 3
+    assert "nothing was attacked" in gated.stderr
+
+
+@pytest.mark.parametrize(("bar", "code"), [("0", 0), ("0.9", 3)])
+def test_fail_under_is_a_gate_for_machines(files, tmp_path, bar, code):
+    few = ("--detectors", "msp", "--limit", "20", "--fail-under", bar)
+    result = invoke(*small_command(files, tmp_path / "out", *few))
+    assert result.exit_code == code
+    assert ("gate: " in result.stderr) == (code == 3)
+    assert ("net msp" in result.stderr) == (code == 3)
+    assert "report: " in result.stdout
+
+
+def test_a_number_that_is_not_believed_does_not_pass_the_gate(files, tmp_path):
+    """One step is too few on KNN here: more of them still gain a lot, so its verdict is fail."""
+    weak = ("--detectors", "knn", "--eps", "0.05", "--steps", "1", "--fail-under", "0")
+    gated = invoke(*small_command(files, tmp_path / "out", *weak))
+    assert gated.exit_code == 3
+    assert "net knn" in gated.stderr
+
+
+def test_report_writes_the_page_again(first):
+    out, _ = first
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    result = invoke("report", str(out))
+    assert (result.exit_code, result.stdout) == (0, f"{out / 'report.html'}\n")
+    assert (out / "report.html").read_bytes() == page
+
+
+def test_a_terminal_shows_progress_with_time_left(files, tmp_path):
+    ours, theirs = pty.openpty()
+    command = [*ROOD, *small_command(files, tmp_path / "out", "--steps", "15")]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=ENVIRONMENT) as process:
+        os.close(theirs)
+        seen = _read(ours)
+    assert process.returncode == 0
+    assert "loading images and fitting detectors" in seen
+    assert re.search(r"\d+ % .*\d:\d\d:\d\d.*\d:\d\d:\d\d.* left .*net: msp", seen)
+    assert "100 %" in seen
+    assert "believe it?" in seen
+
+
+def _read(terminal):
+    seen = b""
+    try:
+        while select.select([terminal], [], [], 60)[0]:
+            seen += os.read(terminal, 65536)
+    except OSError:  # Linux's way to say that the other end was closed
+        pass
+    os.close(terminal)
+    return seen.decode()
+
+
+def hand_made():
+    """Two networks, a very long name, every verdict."""
+    attacked = {"scenario": "pgd linf:0.1", "low": 0.1, "high": 0.2}
+    for model, shift in (("digits-ce", 0.0), ("[red]\x1b[31m[/]", 0.3)):
+        yield row(model=model, detector="", dataset="inside", metric="accuracy", value=0.987)
+        for detector, verdict in (("msp", "pass"), ("relative_mahalanobis", "warn"), ("k", "fail")):
+            who = {"model": model, "detector": detector}
+            for dataset, value in (("near", 0.9), ("a-name-of-more-than-14-signs", 0.6)):
+                yield row(**who, dataset=dataset, value=value, low=value - 0.1, high=0.95)
+                for side, fall in (("outside", 0.3), ("inside", 0.35), ("both", 0.55)):
+                    found = {"value": value - fall + shift, "verdict": verdict, "side": side}
+                    yield row(**who, dataset=dataset, **attacked, **found)
+
+
+def test_the_table_looks_as_it_did(capsys):
+    rows = list(hand_made())
+    for width in (100, 80, 60):
+        table(rows, width)
+    table([r for r in rows if r.scenario == "clean"], 100)
+    shown = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
+    if os.environ.get("ROOD_GOLDEN"):  # write it anew after a change on purpose
+        GOLDEN.write_text(shown)
+    assert shown == GOLDEN.read_text()
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 100

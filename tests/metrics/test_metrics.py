@@ -1,0 +1,466 @@
+import subprocess
+import sys
+import time
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from rood import metrics
+from rood.errors import InputError
+from rood.metrics import resampling
+
+FEW = st.lists(st.integers(0, 6), min_size=1, max_size=40)  # few values: ties everywhere
+ANY = st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=60)
+
+
+def thresholds(inside, outside):
+    return [-float("inf"), *sorted({*inside, *outside})]
+
+
+def slow_auroc(inside, outside, tie=0.5):
+    won = 0.0
+    for i in inside:
+        for o in outside:
+            won += 1 if o > i else tie if o == i else 0
+    return won / (len(inside) * len(outside))
+
+
+def slow_precision(positive, negative):
+    """Average precision of a score that is high for the positive class."""
+    area, before = 0.0, 0
+    for tau in sorted({*positive, *negative}, reverse=True):
+        hits = sum(1 for s in positive if s >= tau)
+        false = sum(1 for s in negative if s >= tau)
+        if hits > before:
+            area += (hits - before) / len(positive) * hits / (hits + false)
+        before = hits
+    return area
+
+
+def slow_fpr_in(inside, outside):
+    for tau in sorted(inside):
+        if sum(1 for s in inside if s <= tau) * 20 >= 19 * len(inside):
+            return sum(1 for s in outside if s <= tau) / len(outside)
+
+
+def slow_fpr_out(inside, outside):
+    for tau in sorted(outside, reverse=True):
+        if sum(1 for s in outside if s >= tau) * 20 >= 19 * len(outside):
+            return sum(1 for s in inside if s >= tau) / len(inside)
+
+
+def slow_detection_error(inside, outside):
+    errors = []
+    for tau in thresholds(inside, outside):
+        alarms = sum(1 for s in inside if s > tau) / len(inside)
+        missed = sum(1 for s in outside if s <= tau) / len(outside)
+        errors.append((alarms + missed) / 2)
+    return min(errors)
+
+
+SLOW = {
+    "auroc": slow_auroc,
+    "aupr_in": lambda i, o: slow_precision([-s for s in i], [-s for s in o]),
+    "aupr_out": lambda i, o: slow_precision(o, i),
+    "fpr95_in": slow_fpr_in,
+    "fpr95_out": slow_fpr_out,
+    "detection_error": slow_detection_error,
+}
+
+
+def slow_delong(inside, outside):
+    """AUROC and its variance from the placements of single scores, as in DeLong et al. 1988."""
+    v10 = [sum((o > i) + 0.5 * (o == i) for o in outside) / len(outside) for i in inside]
+    v01 = [sum((o > i) + 0.5 * (o == i) for i in inside) / len(inside) for o in outside]
+    area = sum(v10) / len(v10)
+    s10 = sum((v - area) ** 2 for v in v10) / (len(v10) - 1)
+    s01 = sum((v - area) ** 2 for v in v01) / (len(v01) - 1)
+    return area, s10 / len(v10) + s01 / len(v01)
+
+
+def normal(n, shift=0.0, seed=0):
+    return np.random.default_rng(seed).normal(shift, 1, n)
+
+
+def sklearn_fpr(inside, outside):
+    labels = np.r_[np.zeros(len(inside)), np.ones(len(outside))]
+    fpr, tpr, _ = roc_curve(labels, np.r_[inside, outside], drop_intermediate=False)
+    return fpr[np.argmax(tpr >= 0.95)]
+
+
+def test_the_table_has_the_columns_of_the_results():
+    assert list(metrics.METRICS) == list(SLOW)
+
+
+@pytest.mark.parametrize("name", SLOW)
+@given(inside=FEW, outside=FEW)
+@settings(max_examples=60, deadline=None)
+def test_each_metric_equals_its_double_loop_with_heavy_ties(name, inside, outside):
+    got = metrics.METRICS[name](inside=inside, outside=outside)
+    assert got == pytest.approx(SLOW[name](inside, outside), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("levels", [3, 40, 10**6])
+def test_each_metric_equals_its_double_loop_on_larger_sets(name, levels):
+    rng = np.random.default_rng(levels)
+    inside, outside = rng.integers(levels, size=140), rng.integers(levels, size=97) + levels // 3
+    got = metrics.METRICS[name](inside=inside, outside=outside)
+    assert got == pytest.approx(SLOW[name](inside.tolist(), outside.tolist()), abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_scores_of_any_size_agree_with_scikit_learn(scale, decimals):
+    inside = normal(200).round(decimals) * scale
+    outside = normal(300, 1.0, seed=1).round(decimals) * scale
+    scores, labels = np.r_[inside, outside], np.r_[np.zeros(200), np.ones(300)]
+    sides = {"inside": inside, "outside": outside}
+    assert metrics.auroc(**sides) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    precision = average_precision_score(labels, scores)
+    assert metrics.aupr_out(**sides) == pytest.approx(precision, abs=1e-12)
+    precision = average_precision_score(1 - labels, -scores)
+    assert metrics.aupr_in(**sides) == pytest.approx(precision, abs=1e-12)
+    assert metrics.fpr_at_tpr_out(**sides) == pytest.approx(sklearn_fpr(inside, outside), abs=1e-12)
+
+
+def test_large_logits_are_not_squashed_into_ties():
+    assert metrics.auroc(inside=[20.0, 21.0], outside=[22.0, 1e9]) == 1
+
+
+@pytest.mark.parametrize("n", [20, 60, 100, 140, 1000])
+def test_the_opposite_fpr_equals_scikit_learn_where_95_per_cent_is_a_whole_number(n):
+    inside, outside = normal(n), normal(n, 1.0, seed=1)
+    got = metrics.fpr_at_tpr_out(inside=inside, outside=outside)
+    assert got == sklearn_fpr(inside, outside)
+
+
+@given(inside=ANY, outside=ANY)
+@settings(max_examples=100, deadline=None)
+def test_exchanging_the_sides_turns_auroc_over(inside, outside):
+    one = metrics.auroc(inside=inside, outside=outside)
+    assert one + metrics.auroc(inside=outside, outside=inside) == pytest.approx(1, abs=1e-12)
+
+
+@given(inside=FEW, outside=FEW)
+@settings(max_examples=60, deadline=None)
+def test_metrics_only_see_the_order_of_scores(inside, outside):
+    stretched = [np.exp(5.0 * np.array(s)) - 1e3 for s in (inside, outside)]
+    for metric in (*metrics.METRICS.values(), metrics.aloe_auroc):
+        plain = metric(inside=inside, outside=outside)
+        assert plain == metric(inside=stretched[0], outside=stretched[1])
+
+
+@given(inside=ANY, outside=ANY)
+@settings(max_examples=100, deadline=None)
+def test_metrics_keep_their_bounds(inside, outside):
+    got = {k: metric(inside=inside, outside=outside) for k, metric in metrics.METRICS.items()}
+    assert all(0 <= value <= 1 for value in got.values())
+    assert got["detection_error"] <= 0.5
+    assert 1 - 2 * got["detection_error"] <= got["auroc"] + 1e-12
+    assert got["aupr_in"] > 0
+    assert got["aupr_out"] > 0
+    aloe = metrics.aloe_auroc(inside=inside, outside=outside)
+    assert aloe <= got["auroc"] + 1e-12
+    assert got["auroc"] <= (1 + aloe) / 2 + 1e-12  # ties are at most all pairs that were not won
+
+
+@given(inside=FEW, outside=FEW)
+@settings(max_examples=60, deadline=None)
+def test_the_two_conventions_of_fpr_are_mirror_images(inside, outside):
+    mirrored = metrics.fpr_at_tpr_in(inside=[-s for s in outside], outside=[-s for s in inside])
+    assert metrics.fpr_at_tpr_out(inside=inside, outside=outside) == mirrored
+
+
+def test_the_two_conventions_of_fpr_differ_greatly_on_one_set_of_scores():
+    inside = list(range(100))  # 0 to 99
+    outside = [200] * 90 + [5] * 10  # nine in ten far away, one in ten deep inside
+    assert metrics.fpr_at_tpr_in(inside=inside, outside=outside) == 0.10
+    assert metrics.fpr_at_tpr_out(inside=inside, outside=outside) == 0.95
+
+
+@pytest.mark.parametrize(("tpr", "rank"), [(0.55, 55), (0.9, 90), (0.95, 95), (0.955, 96)])
+def test_the_rank_of_the_threshold_is_the_ceiling_in_decimals(tpr, rank):
+    scores = np.random.default_rng(0).permutation(np.arange(1, 101))
+    assert metrics.threshold_at_tpr(scores, tpr) == rank
+    assert metrics.fpr_at_tpr_in(inside=scores, outside=scores, tpr=tpr) == rank / 100
+    assert metrics.fpr_at_tpr_out(inside=scores, outside=scores, tpr=tpr) == rank / 100
+
+
+def test_scores_that_are_all_tied_carry_no_information():
+    tied = {"inside": [1.0] * 30, "outside": [1.0] * 10}
+    got = {k: metric(**tied) for k, metric in metrics.METRICS.items()}
+    want = [0.5, 0.75, 0.25, 1, 1, 0.5]
+    assert list(got.values()) == want
+    assert metrics.aloe_auroc(**tied) == 0
+
+
+def test_half_saturated_scores_cost_aloe_an_eighth():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(size=(2, 2000))
+    inside[:1000] = outside[:1000] = -99.0  # softmax rounded to 1
+    sides = {"inside": inside, "outside": outside}
+    assert metrics.aloe_auroc(**sides) == pytest.approx(metrics.auroc(**sides) - 0.125, abs=1e-12)
+    assert metrics.aloe_auroc(**sides) == pytest.approx(0.373, abs=0.01)
+    assert metrics.aloe_auroc(**sides) == pytest.approx(slow_auroc(inside, outside, 0), abs=1e-12)
+
+
+def test_infinite_scores_are_ordered_like_any_other():
+    inf = float("inf")
+    sides = {"inside": [-inf, 0, inf], "outside": [-inf, inf, inf]}
+    for name, metric in metrics.METRICS.items():
+        assert metric(**sides) == pytest.approx(SLOW[name](*sides.values()), abs=1e-12)
+    assert all(low <= value <= high for value, low, high in metrics.summary(**sides).values())
+
+
+def test_scores_may_be_tensors_arrays_or_sequences():
+    inside, outside = [0.5, 1.5, 2.0], (1.0, 3.0)
+    want = metrics.summary(inside, outside, threshold=1.0)
+    arrays = [np.array(s, dtype=np.float32) for s in (inside, outside)]
+    assert metrics.summary(*arrays, threshold=1.0) == want
+    tensors = [torch.tensor(s, requires_grad=True) for s in (inside, outside)]
+    assert metrics.summary(*tensors, threshold=torch.tensor(1.0)) == want
+    assert metrics.summary(*(t.bfloat16() for t in tensors), threshold=1.0) == want
+
+
+def test_metrics_need_no_torch():
+    code = "import sys, rood.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_nan_and_empty_and_odd_shapes_are_refused(name):
+    metric, nan = metrics.METRICS[name], float("nan")
+    with pytest.raises(InputError, match="no NaN in outside scores, got 2 of 3"):
+        metric(inside=[1.0], outside=[nan, 1.0, nan])
+    with pytest.raises(InputError, match="no NaN in inside scores, got 1 of 1"):
+        metric(inside=[nan], outside=[1.0])
+    with pytest.raises(InputError, match="at least one inside score, got none"):
+        metric(inside=[], outside=[1.0])
+    with pytest.raises(InputError, match="at least one outside score, got none"):
+        metric(inside=[1.0], outside=torch.zeros(0))
+    with pytest.raises(InputError, match=r"outside scores of shape \(n,\), got \(2, 1\)"):
+        metric(inside=[1.0], outside=[[1.0], [2.0]])
+    with pytest.raises(TypeError):
+        metric([1.0], [2.0])  # which is which must be said
+
+
+def test_a_threshold_needs_enough_scores():
+    assert metrics.threshold_at_tpr(range(20)) == 18
+    assert metrics.threshold_at_tpr(range(10), tpr=0.9) == 8
+    message = (
+        "expected at least 20 in-distribution scores for a 95 % threshold, got 7: give more images"
+    )
+    with pytest.raises(InputError) as error:
+        metrics.threshold_at_tpr(range(7))
+    assert str(error.value) == message
+    with pytest.raises(InputError, match="at least 20"):
+        metrics.threshold_at_tpr(range(19))
+    with pytest.raises(InputError, match=r"at least 100 .* for a 99 % threshold, got 99"):
+        metrics.threshold_at_tpr(range(99), tpr=0.99)
+
+
+@pytest.mark.parametrize("tpr", [0.0, 1.0, 95.0, -0.1, float("nan")])
+def test_a_rate_outside_0_and_1_is_refused(tpr):
+    with pytest.raises(InputError, match="true positive rate between 0 and 1"):
+        metrics.threshold_at_tpr(range(50), tpr=tpr)
+    with pytest.raises(InputError, match="true positive rate between 0 and 1"):
+        metrics.fpr_at_tpr_out(inside=[1], outside=[2], tpr=tpr)
+
+
+@given(scores=st.lists(st.integers(0, 9), min_size=20, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_the_threshold_accepts_95_per_cent_and_no_lower_score_does(scores):
+    tau = metrics.threshold_at_tpr(scores)
+    assert tau in scores
+    assert sum(s <= tau for s in scores) * 20 >= 19 * len(scores)
+    assert sum(s < tau for s in scores) * 20 < 19 * len(scores)
+
+
+def test_errors_at_a_fixed_threshold_accept_a_score_equal_to_it():
+    inside, outside = [0, 1, 2, 3], [1, 2, 2, 3, 4]
+    assert metrics.missed_at(2, outside=outside) == 3 / 5
+    assert metrics.false_alarm_at(2, inside=inside) == 1 / 4
+    both = metrics.detection_error_at(2, inside=inside, outside=outside)
+    assert both == pytest.approx((3 / 5 + 1 / 4) / 2)
+    got = metrics.summary(inside, outside, threshold=2)
+    assert got["fpr95_in_fixed"].value == 3 / 5
+    assert got["fpr95_out_fixed"].value == 1 / 4
+    assert got["detection_error_fixed"].value == both
+    with pytest.raises(InputError, match="no NaN in threshold"):
+        metrics.missed_at(float("nan"), outside=outside)
+
+
+@given(inside=FEW, outside=FEW, tau=st.integers(-1, 7))
+@settings(max_examples=60, deadline=None)
+def test_no_fixed_threshold_beats_the_best_one(inside, outside, tau):
+    best = metrics.detection_error(inside=inside, outside=outside)
+    fixed = metrics.detection_error_at(tau, inside=inside, outside=outside)
+    assert best <= fixed + 1e-12
+
+
+def test_mape_is_a_share_of_the_largest_target_feature():
+    found, target = [[1.0, 2.0], [0.0, 0.0]], [[3.0, -4.0], [0.0, 5.0]]
+    want = [(2 + 6) / 2 / 4, (0 + 5) / 2 / 5]
+    assert metrics.mape(found, torch.tensor(target)).tolist() == want
+    assert metrics.mape([[0.0, 0.0], [0.0, 1.0]], np.zeros((2, 2))).tolist() == [0, float("inf")]
+    with pytest.raises(InputError, match=r"one shape \(n, d\), got \(2, 2\) and \(1, 2\)"):
+        metrics.mape(found, target[:1])
+    with pytest.raises(InputError, match="features"):
+        metrics.mape([1.0], [1.0])
+    with pytest.raises(InputError, match="no NaN in found features"):
+        metrics.mape([[float("nan")]], [[1.0]])
+
+
+@given(inside=FEW, outside=FEW, tau=st.integers(-1, 7))
+@settings(max_examples=40, deadline=None)
+def test_every_value_lies_in_its_interval(inside, outside, tau):
+    got = metrics.summary(inside, outside, threshold=tau, resamples=50)
+    for name, metric in metrics.METRICS.items():
+        value = metric(inside=inside, outside=outside)
+        assert got[name].value == pytest.approx(value, abs=1e-15)
+    assert all(0 <= low <= value <= high <= 1 for value, low, high in got.values())
+    assert all(low < high for _, low, high in got.values())
+    assert got["detection_error"].high <= 0.5
+
+
+def test_the_interval_of_auroc_has_the_textbook_variance():
+    for levels in (4, 1000):
+        rng = np.random.default_rng(levels)
+        inside, outside = rng.integers(levels, size=30), rng.integers(levels, size=50) + levels // 4
+        area, variance = slow_delong(inside.tolist(), outside.tolist())
+        value, low, high = metrics.summary(inside, outside, resamples=1)["auroc"]
+        log_odds = [np.log(p / (1 - p)) for p in (low, area, high)]
+        half = 1.959964 * variance**0.5 / (area * (1 - area))
+        assert value == pytest.approx(area, abs=1e-12)
+        assert np.diff(log_odds) == pytest.approx([half, half], rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "m", "shift"), [(128, 128, 0.75), (40, 80, 2.0)])
+def test_the_interval_of_auroc_covers_the_truth_as_often_as_it_says(n, m, shift):
+    rng = np.random.default_rng(0)
+    truth, covered, repetitions = NormalDist().cdf(shift / 2**0.5), 0, 600
+    for _ in range(repetitions):
+        inside, outside = rng.normal(size=n), rng.normal(shift, 1, m)
+        _, low, high = metrics.summary(inside, outside, resamples=1)["auroc"]
+        covered += low <= truth <= high
+    assert 0.92 <= covered / repetitions <= 0.98
+
+
+def test_bootstrap_intervals_cover_the_truth_about_as_often_as_they_say():
+    far = {"inside": normal(200_000), "outside": normal(200_000, 1.0, seed=1)}
+    truth = {name: metric(**far) for name, metric in metrics.METRICS.items()}
+    rng, covered, repetitions = np.random.default_rng(0), dict.fromkeys(truth, 0), 300
+    for _ in range(repetitions):
+        got = metrics.summary(rng.normal(size=150), rng.normal(1, 1, 150), resamples=200)
+        for name, value in truth.items():
+            covered[name] += got[name].low <= value <= got[name].high
+    assert min(covered.values()) / repetitions > 0.89, covered
+
+
+def test_the_least_error_is_not_believed_where_scores_hardly_differ():
+    rng, held, repetitions = np.random.default_rng(0), 0, 200
+    truth = NormalDist().cdf(-0.15)  # of two normals 0.3 apart, at the middle
+    for _ in range(repetitions):
+        got = metrics.summary(rng.normal(size=60), rng.normal(0.3, 1, 60), resamples=200)
+        held += got["detection_error"].low <= truth <= got["detection_error"].high
+    assert held / repetitions > 0.82  # 0.5 to 0.6 without what is added to the upper end
+
+
+def test_the_bootstrap_equals_the_double_loops_on_each_resample_written_out():
+    inside, outside = normal(40).round(1), normal(60, 1.0, seed=1).round(1)
+    got = metrics.summary(inside, outside, resamples=30)
+    names, values = [name for name in SLOW if name != "auroc"], []
+    for chunk in resampling.draws(40, 60, 30, 0):
+        for below_in, below_out in zip(*chunk, strict=True):
+            low = np.repeat(np.sort(inside), np.diff(below_in).astype(int)).tolist()
+            high = np.repeat(np.sort(outside), np.diff(below_out).astype(int)).tolist()
+            values.append([SLOW[name](low, high) for name in names])
+    for name, resampled in zip(names, np.transpose(values), strict=True):
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        if name == "detection_error":
+            high += 2 * (got[name].value - np.mean(resampled))
+        assert got[name].low == pytest.approx(min(low, got[name].value), abs=1e-12)
+        assert got[name].high == pytest.approx(max(high, got[name].value), abs=1e-12)
+
+
+def test_each_resample_draws_as_many_scores_as_there_are():
+    c = metrics.curve(normal(30).round(1), normal(50, 1.0, seed=1).round(1))
+    drawn = list(metrics._resampled(c, 500, 0))
+    assert sum(len(d.kept_in) for d in drawn) == 500
+    for d in drawn:
+        assert d.kept_in.shape == d.kept_out.shape == (len(d.kept_in), c.kept_in.size)
+        assert (d.kept_in[:, -1] == 30).all()
+        assert (d.kept_out[:, -1] == 50).all()
+        assert (np.diff(d.kept_in) >= 0).all()
+    mean = np.concatenate([d.kept_in for d in drawn]).mean(axis=0)
+    assert np.abs(mean - c.kept_in).max() < 0.6  # the standard error is at most 0.12
+
+
+def test_the_same_seed_gives_the_same_interval_and_the_global_generator_is_left_alone():
+    inside, outside = normal(50), normal(60, 1.0, seed=1)
+    before = np.random.get_state()[1].tolist()
+    first = metrics.summary(inside, outside)
+    resampling._remembered.cache_clear()
+    again = metrics.summary(inside[::-1], outside[::-1])
+    assert first == again
+    assert metrics.summary(inside, outside, seed=1) != first
+    assert np.random.get_state()[1].tolist() == before
+
+
+def test_intervals_do_not_depend_on_what_is_remembered(monkeypatch):
+    inside, outside = normal(50), normal(60, 1.0, seed=1)
+    first = metrics.summary(inside, outside, threshold=1.0)
+    monkeypatch.setattr(resampling, "_REMEMBERED", 0)
+    assert metrics.summary(inside, outside, threshold=1.0) == first
+
+
+def test_perfect_separation_is_not_certainty():
+    got = metrics.summary(range(30), range(100, 150), threshold=50)
+    z2 = 1.959964**2
+    for name, best in zip(SLOW, [1, 1, 1, 0, 0, 0], strict=True):
+        assert got[name].value == best
+        assert got[name].high - got[name].low == pytest.approx(z2 / (30 + z2), rel=1e-6)
+    assert got["fpr95_in_fixed"].high == pytest.approx(z2 / (50 + z2), rel=1e-6)
+    assert 0 == got["detection_error_fixed"].low < got["detection_error_fixed"].high
+
+
+def test_one_score_on_a_side_gives_a_wide_interval():
+    _, low, high = metrics.summary([0.0], normal(50, 0.5))["auroc"]
+    assert high - low > 0.5
+
+
+def test_wilson_gives_the_published_interval():
+    # Newcombe 1998, Statistics in Medicine 17:857, table I, method 3
+    assert metrics.wilson(81 / 263, 263)[1:] == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert metrics.wilson(15 / 148, 148)[1:] == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert metrics.wilson(0.0, 20)[1:] == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert metrics.wilson(1 / 29, 29)[1:] == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+def test_no_resamples_at_all_are_refused():
+    with pytest.raises(InputError, match="at least one resample, got 0"):
+        metrics.summary([1.0], [2.0], resamples=0)
+
+
+def test_a_million_scores_on_each_side_take_about_a_second():
+    inside, outside = normal(10**6), normal(10**6, 1.0, seed=1)
+    for name, metric in metrics.METRICS.items():
+        start = time.perf_counter()
+        metric(inside=inside, outside=outside)
+        assert time.perf_counter() - start < 1.5, name
+
+
+def test_a_summary_of_300_scores_a_side_takes_milliseconds():
+    inside, outside = normal(300), normal(300, 1.0, seed=1)
+    seconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        metrics.summary(inside, outside, threshold=1.0)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.05  # 0.011 on an idle core

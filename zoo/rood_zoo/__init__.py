@@ -1,0 +1,1 @@
+"""Networks that were trained with rood: weights and cards, found by `rood.zoo`."""
