@@ -36,7 +36,7 @@ def code_lines(source: str) -> int:
 def main(folders: list[str]) -> None:
     """Count every folder; by default those of the repository that hold Python."""
     total = 0
-    for folder in folders or sorted({p.parts[0] for p in Path().glob("*/**/*.py")}):
+    for folder in folders or sorted({p.parts[0] for p in Path().glob("[!.]*/**/*.py")}):
         n = sum(code_lines(p.read_text()) for p in sorted(Path(folder).rglob("*.py")))
         print(f"{n:7}  {folder}")
         total += n
