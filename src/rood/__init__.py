@@ -1,32 +1,71 @@
 """rood: robust out-of-distribution detection. Attack OOD detectors, harden them, ship them.
 
-Importing this is light: torch is loaded when a name is first used.
+Importing this is light: torch is loaded when a name is first used. `dir(rood)` lists the API.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rood import _moved
 from rood.version import __version__
 
 if TYPE_CHECKING:
+    from rood import analysis as analysis
+    from rood import attacks as attacks
+    from rood import data as data
+    from rood import detectors as detectors
+    from rood import goals as goals
+    from rood import interop as interop
+    from rood import metrics as metrics
+    from rood import models as models
+    from rood import testing as testing
+    from rood import threat as threat
+    from rood import training as training
+    from rood import tuning as tuning
     from rood.api import audit as audit
+    from rood.data import ImageSet as ImageSet
+    from rood.evaluation.results import Results as Results
     from rood.guard.guard import Guard as Guard
     from rood.models import zoo as zoo
     from rood.models.wrap import wrap as wrap
 
-_HOMES = {
-    "Guard": ("rood.guard.guard", "Guard"),
-    "audit": ("rood.api", "audit"),
-    "wrap": ("rood.models.wrap", "wrap"),
-    "zoo": ("rood.models.zoo", None),
+_CLASSES_AND_FUNCTIONS = {
+    "Guard": "rood.guard.guard",
+    "ImageSet": "rood.data",
+    "Results": "rood.evaluation.results",
+    "audit": "rood.api",
+    "wrap": "rood.models.wrap",
+}
+_MODULES = {
+    "analysis": "rood.analysis",
+    "attacks": "rood.attacks",
+    "data": "rood.data",
+    "detectors": "rood.detectors",
+    "goals": "rood.goals",
+    "interop": "rood.interop",
+    "metrics": "rood.metrics",
+    "models": "rood.models",
+    "testing": "rood.testing",
+    "threat": "rood.threat",
+    "training": "rood.training",
+    "tuning": "rood.tuning",
+    "zoo": "rood.models.zoo",
 }
 
-__all__ = ["Guard", "__version__", "audit", "wrap", "zoo"]
+__all__ = ["__version__", *_CLASSES_AND_FUNCTIONS, *_MODULES]
+
+_moved.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rood' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    found = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    if name in _CLASSES_AND_FUNCTIONS:
+        return getattr(importlib.import_module(_CLASSES_AND_FUNCTIONS[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if _moved.new_path(f"rood.{name}"):
+        return importlib.import_module(f"rood.{name}")
+    raise AttributeError(f"module 'rood' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

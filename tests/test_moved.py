@@ -1,0 +1,52 @@
+"""Import paths of rood 0.1 still work and name the new path."""
+
+import importlib
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from rood._moved import MOVED, new_path
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_old_path_gives_the_new_module_and_warns(old, monkeypatch):
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {MOVED[old]}: import that"):
+        module = importlib.import_module(old)
+    assert module is importlib.import_module(MOVED[old])
+    assert module.__name__ == module.__spec__.name == MOVED[old]
+
+
+def test_a_submodule_of_a_moved_package_is_not_loaded_twice():
+    with pytest.warns(DeprecationWarning, match="rood.guarding"):
+        from rood.guarding.calibration import calibrate
+    assert calibrate.__module__ == "rood.guard.calibration"
+
+
+def test_an_old_module_is_an_attribute_of_rood_too(monkeypatch):
+    import rood
+
+    monkeypatch.delitem(sys.modules, "rood.softmax", raising=False)
+    monkeypatch.delattr(rood, "softmax", raising=False)
+    with pytest.warns(DeprecationWarning, match="rood.softmax is now rood.numerics.softmax"):
+        assert rood.softmax.__name__ == "rood.numerics.softmax"
+
+
+@pytest.mark.parametrize("old", ["rood.reproduce", "rood.reproduce.liang", "rood.paper_goals"])
+def test_the_papers_say_where_they_went(old):
+    with pytest.raises(ModuleNotFoundError, match="install rood-papers"):
+        importlib.import_module(old)
+
+
+def test_an_unknown_path_is_missing_as_usual():
+    assert find_spec("rood.nowhere") is None
+    assert new_path("rood.matchings") is None
+
+
+def test_the_warning_points_at_the_line_that_imports(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import rood\n\nfrom rood.offline import offline\n")
+    done = subprocess.run([sys.executable, "-W", "always", script], capture_output=True, text=True)
+    assert "script.py:3: DeprecationWarning" in done.stderr
