@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tiny_clip
 import torch
-from test_clip import IN, OUT, folder, offline  # noqa: F401  (fixtures)
+from tiny_clip import IN, OUT
 from torch.nn.functional import interpolate
 
 from rood.data import load
@@ -325,8 +326,10 @@ def test_without_any_data_the_first_table_runs_on_the_shipped_digits(monkeypatch
     assert BY_NAME["fort/table1"].on_digits
 
 
-def test_clip_is_taken_by_name_with_the_classes_as_its_words(folder, tmp_path):  # noqa: F811
+def test_clip_is_taken_by_name_with_the_classes_as_its_words(tmp_path, monkeypatch):
     """The very path that `--model clip=hf:NAME` goes, with a small model and small sets."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = tiny_clip.save(tmp_path / "clip")
     rng, data = np.random.default_rng(0), {}
     for name, words in (("cifar100/test", IN), ("cifar10/test", OUT)):
         file = tmp_path / f"{len(data)}.npz"
