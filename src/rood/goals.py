@@ -1,5 +1,6 @@
 """What an attacker wants, as a number to raise for each image: where attacks and detectors meet."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -23,11 +24,17 @@ NEAREST = 2  # the exemplars an image resembles most
 Encoder: TypeAlias = Callable[[Images], Features]
 
 
-def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
+def look_in(
+    detector: Detector,
+    exemplars: Images | None = None,
+    *,
+    past: Float[Tensor, " n"] | float = -math.inf,
+) -> Goal:
     """An OOD image asks for a low score: to be missed.
 
     It may also aim at one class after the other, or at in-distribution exemplars: at their
     features, and, where the ball is so large that no slope leads there, at their pixels.
+    `past`: clean scores of ID images; an image below all of them is done, as no rank changes more.
     """
     model = _network(detector)
     encoders: tuple[Encoder, ...] = (features(model), lambda x: detector.seen(x).flatten(1))
@@ -50,13 +57,14 @@ def look_in(detector: Detector, exemplars: Images | None = None) -> Goal:
             goals += [match(encoder, code) for code in _nearest(known, encoder, x)]
         return tuple(goals)
 
-    return replace(_moved(detector, -1), aim=aim)
+    return replace(_moved(detector, -1), aim=aim, enough=-float(torch.as_tensor(past).min()))
 
 
-def look_out(detector: Detector) -> Goal:
+def look_out(detector: Detector, *, past: Float[Tensor, " n"] | float = math.inf) -> Goal:
     """An in-distribution image asks for a high score: to raise a false alarm.
 
     It may also aim away from its class, at the uniform softmax, or at features of no length.
+    `past`: clean scores of OOD images; an image above all of them is done, as no rank changes more.
     """
     model = _network(detector)
 
@@ -69,7 +77,7 @@ def look_out(detector: Detector) -> Goal:
             match(features(model), torch.zeros_like(out.features)),
         )
 
-    return replace(_moved(detector, +1), aim=aim)
+    return replace(_moved(detector, +1), aim=aim, enough=float(torch.as_tensor(past).max()))
 
 
 def misclassify(model: Network, labels: Labels) -> Goal:

@@ -1,7 +1,7 @@
 """Images attacked through the very score that judges, by our own suite."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Literal
 
 import torch
 
@@ -9,7 +9,7 @@ from rood.attacks.apgd import APGD
 from rood.attacks.base import Attack
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
-from rood.goals import look_in, look_out
+from rood.evaluation.attacked import attacked_scores
 from rood.shapes import Images, Scores
 from rood.threat import Threat
 from rood_papers.framework.context import Context
@@ -19,16 +19,17 @@ def lowered(
     context: Context,
     detector: Detector,
     outside: Images,
-    clean: Scores,  # of in-distribution images
+    clean: Scores,  # of ID images
     threat: Threat,
     purpose: str,
 ) -> Images:
-    """Some OOD images with a lower score; in-distribution images are left alone."""
-    x = outside[: context.size.standard]
-    # an image below every clean one of the other side cannot change a rank any more
-    goal = replace(look_in(detector), enough=-clean.min().item())
+    """The first OOD images with a lower score; ID images are not attacked."""
     suite = WorstOf(tier="quick" if context.size.name == "tiny" else "standard")
-    return suite(goal, x, threat, context.generator(purpose, "standard"))
+    x = outside[: context.size.standard]
+    draws = (purpose, "standard")
+    return attacked_scores(
+        detector, x, "outside", threat, suite, past=clean, seed=context.seed, purpose=draws
+    ).images
 
 
 def judged(
@@ -39,28 +40,22 @@ def judged(
     threat: Threat,
     purpose: Sequence[str],
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Scores before and after, by set; "inside" is the in-distribution side.
-
-    All OOD sets are attacked in one batch. An image that has passed every clean image of the
-    other side is left alone: nothing it could still do changes a rank.
-    """
-    names = [n for n, x in outside.items() for _ in range(len(x))]
+    """Scores before and after, by set, all OOD sets in one batch; "inside" is the ID side."""
     x_out = torch.cat(list(outside.values()))
     with torch.no_grad():
-        s_in, s_out = detector.score(inside), detector.score(x_out)
-    # at tiny a few steps show that everything runs, and no more
+        clean_in, clean_out = detector.score(inside), detector.score(x_out)
+    # a few steps at tiny: they show that everything runs
     suite: Attack = APGD(steps=3) if context.size.name == "tiny" else WorstOf()
-    draws = lambda side: context.generator("standard", *purpose, side)
-    goal_in = replace(look_out(detector), enough=s_out.max().item())
-    goal_out = replace(look_in(detector), enough=-s_in.min().item())
-    found_in = suite(goal_in, inside, threat, draws("inside"))
-    found_out = suite(goal_out, x_out, threat, draws("outside"))
-    with torch.no_grad():
-        t_in, t_out = detector.score(found_in), detector.score(found_out)
 
-    def by_set(first: torch.Tensor, rest: torch.Tensor) -> dict[str, torch.Tensor]:
-        values = rest.cpu()
-        of = lambda name: torch.tensor([n == name for n in names])
-        return {"inside": first.cpu()} | {n: values[of(n)] for n in outside}
+    def attacked(x: Images, side: Literal["inside", "outside"], past: Scores) -> Scores:
+        draws = ("standard", *purpose, side)
+        return attacked_scores(
+            detector, x, side, threat, suite, past=past, seed=context.seed, purpose=draws
+        ).scores
 
-    return by_set(s_in, s_out), by_set(t_in, t_out)
+    def by_set(s_in: Scores, s_out: Scores) -> dict[str, torch.Tensor]:
+        parts = s_out.cpu().split([len(x) for x in outside.values()])
+        return {"inside": s_in.cpu(), **dict(zip(outside, parts, strict=True))}
+
+    found = attacked(inside, "inside", clean_out), attacked(x_out, "outside", clean_in)
+    return by_set(clean_in, clean_out), by_set(*found)

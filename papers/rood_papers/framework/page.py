@@ -53,7 +53,7 @@ def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str
     figures = {f"{s.anchor}-{i}": _figure(p) for s in found for i, p in enumerate(s.panels)}
     scripts = {"plotly_js": get_plotlyjs(), "page_js": DRAW}
     return (
-        environment("rood_papers", {"shown": shown})
+        environment("rood_papers.framework", {"shown": shown})
         .get_template("reproduction.html.j2")
         .render(
             sections=found,
