@@ -14,12 +14,11 @@ from pathlib import Path
 from rood import data, zoo
 from rood.analysis.matching import attack_pairs, logits, noise_starts, spiral_starts
 from rood.attacks import FeatureMatch
-from rood.data.base import split
+from rood.data.base import SHARES, split
 from rood.detectors import fit_all, registry
 from rood.metrics import auroc
 from rood.models import checkpoint
 from rood.threat import L2
-from rood.training.recipes import SHARES
 
 OF_LOGITS = ("msp", "temperature_scaling", "entropy", "gen", "max_logit", "energy",
              "uniform_cross_entropy", "klm")  # fmt: skip

@@ -33,7 +33,7 @@ from rood.analysis.matching import (
     spiral_starts,
 )
 from rood.attacks import FeatureMatch
-from rood.data.base import ImageSet, split
+from rood.data.base import SHARES, ImageSet, split
 from rood.detectors import AutoEncoder, Complexity, Glow
 from rood.detectors.base import Detector
 from rood.evaluation.manifest import full_precision
@@ -43,7 +43,6 @@ from rood.models.generative.glow import GlowNetwork
 from rood.models.model import Model
 from rood.shapes import Images
 from rood.threat import L2, to_8_bit
-from rood.training.recipes import SHARES
 
 # L2: two images of noise are 11.4 apart at 28x28; an auto-encoder's code is not found at 5
 EPS, WIDER = (5.0,), (5.0, 10.0)

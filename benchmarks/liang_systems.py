@@ -14,7 +14,7 @@ from rood.analysis.matching import (
     preprocessed_logits,
     score_of,
 )
-from rood.data.base import ImageSet
+from rood.data.base import SHARES, ImageSet
 from rood.detectors import (
     CCU,
     JEM,
@@ -30,7 +30,6 @@ from rood.errors import UnknownNameError
 from rood.models import checkpoint
 from rood.models.model import Model
 from rood.shapes import Images
-from rood.training.recipes import SHARES
 
 MNIST, CIFAR = "npz:$ROOD_DATA/mnist_test.npz", "npz:$ROOD_DATA/cifar10_test.npz"
 DIGITS = "digits:inside"

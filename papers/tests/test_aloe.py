@@ -16,7 +16,7 @@ from rood.models.backbones.densenet_bc import DenseNetBC
 from rood.models.wrap import wrap
 from rood.seeds import Noise
 from rood.threat import Linf
-from rood.training import recipes
+from rood.training import recipe as recipes
 from rood_papers.aloe import EXPERIMENTS, claims1, claims3, claims_adaptive
 from rood_papers.aloe.adaptive import adaptive, sides
 from rood_papers.aloe.bench import DIGITS, WORLDS, Bench, _etas, worlds

@@ -12,11 +12,10 @@ import rood_zoo
 from benchmarks import direct, liang_generative, liang_systems, liang_trained, samples
 from benchmarks.liang_systems import CIFAR, DIGITS, FITTED, Shelf
 from rood import data, zoo
-from rood.data.base import ImageSet, refuse_overlap, split
+from rood.data.base import SHARES, ImageSet, refuse_overlap, split
 from rood.detectors import MSP
 from rood.metrics import auroc
 from rood.threat import L2
-from rood.training.recipes import SHARES
 from tools import trained_systems as pages
 
 WEIGHTS = Path(rood_zoo.__file__).parent / "weights"

@@ -1,34 +1,28 @@
-"""`rood train` on one's own images, from flags or a file, and the recipes of the zoo as data."""
+"""`rood train` on one's own images, from flags or a file."""
 
-import json
 import os
 import pty
 import re
 import shlex
 import subprocess
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import torch
 from bad_input import class_folder, flat_folder
-from safetensors.torch import load_file
 from test_cli import ENVIRONMENT, ROOD, _read
 from typer.testing import CliRunner
 
 from rood import data
 from rood.cli import app
 from rood.cli.train import _audit
-from rood.data.base import ImageSet
-from rood.errors import CheckpointError, DataError, InputError, RoodError
+from rood.data.base import SHARES
 from rood.models import checkpoint
 from rood.testing.world import blobs
-from rood.training import recipes
+from rood.training import job
 from rood.training.loop import accuracy_of
-from rood.training.recipe import Recipe, changed, read, words
-from rood.training.settings import Settings
+from rood.training.recipe import changed, get, read
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "train.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train.toml"
 NAMES = ("red", "green", "blue")
 
 
@@ -81,7 +75,7 @@ def test_own_images_give_a_network_with_a_card(images, first):
     card = checkpoint.read_card(out / "net.safetensors")
     assert card["classes"] == sorted(NAMES)
     facts = card["training"]
-    parts = data.split(data.load(f"folder:{images / 'inside'}"), "", **recipes.SHARES)
+    parts = data.split(data.load(f"folder:{images / 'inside'}"), "", **SHARES)
     assert facts["data"]["sha256"] == parts["fit"].fingerprint()
     assert facts["tested_on"]["sha256"] == parts["test"].fingerprint()
     assert facts["outliers"]["images"] == 32
@@ -160,7 +154,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_command(images, first, tmp
         "epochs": 2,
         "batch_size": 60,
     }
-    epochs = recipes.run(read(changed({}, flags), "flags"), out, "")
+    epochs = job.run(read(changed({}, flags), "flags"), out, "")
     next(epochs)
     epochs.close()
     assert [f.name for f in out.parent.iterdir()] == ["net.safetensors.training"]
@@ -168,21 +162,6 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_command(images, first, tmp
     assert result.exit_code == 0, result.output
     assert same(first[0] / "net.safetensors", out)
     refused(invoke(*hardened(images, tmp_path / "run")), "expected no network at", "found one")
-
-
-def test_a_kill_between_weights_and_card_is_made_good(images, first, tmp_path):
-    """The state is removed last, so what is there without a card is written again."""
-    out = tmp_path / "net.safetensors"
-    recipe = read({"data": f"folder:{images / 'inside'}", "settings": {"epochs": 1}}, "test")
-    for _ in recipes.run(recipe, out, ""):
-        (tmp_path / "kept").mkdir()
-        for file in (tmp_path / "net.safetensors.training").iterdir():
-            (tmp_path / "kept" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "kept").rename(tmp_path / "net.safetensors.training")
-    whole = checkpoint.load(out).fingerprint()
-    (tmp_path / "net.json").unlink()
-    assert len(list(recipes.run(recipe, out, ""))) == 1
-    assert checkpoint.load(out).fingerprint() == whole
 
 
 def test_held_out_images_are_tested_on_and_never_trained_on(images, tmp_path):
@@ -225,7 +204,7 @@ def test_another_size_is_divided_as_the_audit_will_divide_it(images, tmp_path):
     card = checkpoint.read_card(tmp_path / "net.safetensors")
     assert card["shape"] == [3, 12, 12]
     loaded = data.load(f"folder:{images / 'inside'}", shape=(3, 12, 12))
-    fit = data.split(loaded, "", **recipes.SHARES)["fit"]
+    fit = data.split(loaded, "", **SHARES)["fit"]
     assert card["training"]["data"]["sha256"] == fit.fingerprint()
 
 
@@ -317,120 +296,9 @@ def test_every_flag_arrives(images, tmp_path):
     assert [found[k] for k in ("seed", "lr", "epochs", "batch_size")] == [3, 0.05, 1, 60]
 
 
-def test_a_class_without_training_images_is_named(images, monkeypatch):
-    monkeypatch.setattr(recipes, "SHARES", {"fit": 0.02, "calibrate": 0.1, "test": 0.88})
-    recipe = Recipe(data=f"folder:{images / 'inside'}")
-    with pytest.raises(RoodError, match=r"expected .* got (none of|none in|\d in batches)"):
-        recipes.parts(recipe)
-
-
-def test_the_example_is_read_as_it_stands():
-    recipe = read(words(EXAMPLE), EXAMPLE.name)
-    assert recipe.objective.name == "aloe"
-    assert recipe.objective.eps == 8 / 255
-    assert recipe.settings.augment.flip
-
-
-@pytest.mark.parametrize("eps", ["1/255", "8/255", 0.2])
-def test_the_one_step_of_an_ensemble_stays_one_at_any_eps(eps):
-    said = {"data": "x", "objective": {"name": "deep_ensemble", "eps": eps}}
-    objective = read(said, "here").objective
-    assert (objective.attack.steps, objective.attack.random_start) == (1, False)
-    assert objective.step >= objective.eps
-
-
-# --- the zoo ---
-
-
-def test_the_zoo_is_there_by_name():
-    wanted = {"digits-ce", "digits-aloe", "svhn-ce", "svhn-oe", "cifar10-augmix"}
-    for family in ("cifar10", "cifar100", "gtsrb"):
-        wanted |= {f"{family}-{o}" for o in ("ce", "oe", "adv", "aoe", "aloe")}
-    wanted |= {"cifar10-adv-8", "cifar10-aloe-8", *(f"cifar10-ensemble-{i}" for i in range(5))}
-    assert wanted <= set(recipes.RECIPES)
-    seeds = [recipes.get(f"cifar10-ensemble-{i}").settings.seed for i in range(5)]
-    assert seeds == list(range(5))
-    small = recipes.get("cifar10-ensemble-3").settings
-    assert (small.epochs, small.lr, small.augment.flip) == (20, 0.2, True)
-    moved = recipes.get("cifar10-large").settings.augment  # as on 32x32, four times as large
-    assert (moved.shift, moved.flip) == (16, True)
-    large = [r for r in recipes.RECIPES.values() if r.backbone == "resnet18"]
-    assert all(r.architecture["width"] < 64 for r in large)  # or the weights would be too many
-
-
-@pytest.mark.parametrize("name", recipes.RECIPES)
-def test_no_recipe_trains_on_what_it_is_tested_on(name):
-    recipe = recipes.get(name)
-    assert json.dumps(asdict(recipe.settings))
-    tests = {recipe.held_out, *recipe.unseen} - {None}
-    assert recipe.data not in tests
-    assert not [t for t in tests if t in (recipe.outliers or "")]
-    assert recipe.objective.needs_outliers == (recipe.outliers is not None)
-    if name.endswith("-8"):
-        assert recipe.objective.eps == 8 / 255
-    elif hasattr(recipe.objective, "eps") and not name.startswith("digits"):
-        assert recipe.objective.eps == 1 / 255
-    few = ImageSet("few", torch.rand(4, 3, 32, 32), torch.arange(4), (*NAMES, "grey"))
-    start = recipes.start(recipe, few)
-    assert sum(p.numel() for p in start.parameters()) < 12_000_000
-
-
-@pytest.mark.parametrize("name", [n for n in recipes.RECIPES if not n.startswith("digits")])
-def test_a_recipe_without_its_data_fails_in_one_sentence(name, tmp_path, monkeypatch):
-    monkeypatch.delenv("ROOD_DATA", raising=False)
-    monkeypatch.delenv("ROOD_CIFAR10", raising=False)
-    result = invoke("train", "--name", name, "--out", str(tmp_path / "x"), "--device", "cpu")
-    refused(result, "environment variable ROOD_")
-    assert not (tmp_path / "x").exists() or not list((tmp_path / "x").iterdir())
-
-
 def test_a_network_of_the_zoo_is_offered_beside_the_plain_one():
     weights = Path("runs") / "mine" / "net.safetensors"
-    said = _audit(recipes.get("digits-aloe"), "digits-aloe", weights)
+    said = _audit(get("digits-aloe"), "digits-aloe", weights)
     assert said == f"rood audit --model digits-ce --model {weights} --out runs/mine/audit"
-    plain = _audit(recipes.get("digits-ce"), "digits-ce", weights)
+    plain = _audit(get("digits-ce"), "digits-ce", weights)
     assert plain == f"rood audit --model {weights} --out runs/mine/audit"
-
-
-def test_half_precision_on_disk_is_what_was_tested(images, tmp_path, monkeypatch):
-    tested = []
-    monkeypatch.setattr(recipes, "accuracy_of", lambda m, _: tested.append(m.fingerprint()) or 0.5)
-    recipe = read({"data": f"folder:{images / 'inside'}", "settings": {"epochs": 1}}, "test")
-    out = tmp_path / "half.safetensors"
-    list(recipes.run(recipe, out, "", half=True))
-    kept = load_file(out)
-    assert {v.dtype for v in kept.values() if v.ndim > 1} == {torch.float16}
-    assert tested == [checkpoint.load(out).fingerprint()]
-
-
-def test_the_zoo_is_trained_in_one_go_and_cut_off_goes_on(images, tmp_path, monkeypatch, capsys):
-    tiny = Recipe(
-        data=f"folder:{images / 'inside'}",
-        architecture={"width": 4},
-        settings=Settings(epochs=2, batch_size=30),
-    )
-    monkeypatch.syspath_prepend(EXAMPLE.parent.parent)
-    from rood_zoo import train as train_zoo
-
-    for name, recipe in (("tiny-a", tiny), ("tiny-b", replace(tiny, data="folder:nowhere"))):
-        monkeypatch.setitem(recipes.RECIPES, name, recipe)
-    assert train_zoo.chosen(["tiny-*", "tiny-a"]) == ["tiny-a", "tiny-b"]
-    with pytest.raises(InputError, match="expected recipes for 'none-"):
-        train_zoo.chosen(["none-*"])
-    epochs = recipes.run_recipe("tiny-a", tmp_path / "tiny-a.safetensors", half=True)
-    next(epochs)
-    epochs.close()
-    assert train_zoo.train_one("tiny-a", tmp_path, "cpu")
-    assert not train_zoo.train_one("tiny-b", tmp_path, "cpu")
-    before = (tmp_path / "tiny-a.safetensors").stat().st_mtime_ns
-    assert train_zoo.train_one("tiny-a", tmp_path, "cpu")
-    assert (tmp_path / "tiny-a.safetensors").stat().st_mtime_ns == before
-    said = capsys.readouterr().out
-    assert "tiny-b failed: expected a folder of images" in said
-    (tmp_path / "tiny-a.json").unlink()
-    assert not train_zoo.whole(tmp_path / "tiny-a.safetensors")
-    assert train_zoo.train_one("tiny-a", tmp_path, "cpu")
-    with pytest.raises(CheckpointError, match="expected no network"):
-        recipes.run_recipe("tiny-a", tmp_path / "tiny-a.safetensors")
-    with pytest.raises(DataError, match="nowhere"):
-        recipes.run_recipe("tiny-b", tmp_path / "tiny-b.safetensors")

@@ -3,8 +3,8 @@
 import numpy as np
 
 from rood import data
+from rood.data.base import SHARES
 from rood.evaluation.settings import OTHERS_SHARES, AuditSettings, _divided
-from rood.training.recipes import SHARES
 
 
 def counts(tmp_path, *models):

@@ -22,7 +22,7 @@ from rood.seeds import generator
 from rood.testing import detector_checks, toy_world
 from rood.testing._support import as_in_production
 from rood.threat import L2
-from rood.training import recipes
+from rood.training import job
 from rood.training.objectives import Batch
 from rood.training.objectives.reconstruction import Reconstruction
 from rood.training.recipe import Recipe
@@ -117,7 +117,7 @@ def test_the_probe_learns_and_the_coder_does_not_hear_of_classes(world, coder):
 
 
 def test_a_recipe_trains_one_and_its_file_scores_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes.data, "load", lambda *_, **__: toy(120))
+    monkeypatch.setattr(job.data, "load", lambda *_, **__: toy(120))
     recipe = Recipe(
         data="toy",
         backbone="autoencoder",
@@ -126,7 +126,7 @@ def test_a_recipe_trains_one_and_its_file_scores_alike(tmp_path, monkeypatch):
         settings=Settings(epochs=3, batch_size=20, optimizer="adam", lr=1e-2, weight_decay=0.0),
     )
     out = tmp_path / "coder.safetensors"
-    epochs = list(recipes.run(recipe, out, "rood train", half=True))
+    epochs = list(job.run(recipe, out, "rood train", half=True))
     assert epochs[-1].loss < epochs[0].loss
     model = checkpoint.load(out)
     assert checkpoint.read_card(out)["training"]["objective"] == {"name": "reconstruction"}

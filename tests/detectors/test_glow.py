@@ -19,10 +19,10 @@ from rood.errors import CapabilityError, InputError
 from rood.models import backbones, checkpoint
 from rood.models.generative.glow import GlowNetwork
 from rood.models.wrap import wrap
+from rood.training.job import start
 from rood.training.objectives import Batch
 from rood.training.objectives.likelihood import Likelihood
 from rood.training.recipe import Recipe
-from rood.training.recipes import start
 from rood.training.settings import Settings
 
 KINDS = ("affine", "additive")

@@ -13,6 +13,7 @@ from torch import nn
 
 import rood
 from rood import data, zoo
+from rood.data.base import SHARES
 from rood.detectors import (
     MSP,
     ODIN,
@@ -29,7 +30,6 @@ from rood.guard.export import OUTPUTS, why_not
 from rood.guard.guard import Guard
 from rood.models.wrap import wrap
 from rood.testing._support import as_in_production, example
-from rood.training.recipes import SHARES
 
 PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
 REASONS = {

@@ -1,6 +1,7 @@
 """Every architecture: its size, its first weights, its layers, and the parts written by hand."""
 
 import inspect
+import json
 import math
 import os
 import re
@@ -15,7 +16,7 @@ from torch.nn.functional import affine_grid, conv2d, cross_entropy, grid_sample,
 
 from rood import data
 from rood.detectors import LayeredMahalanobis, RankFeat
-from rood.errors import CheckpointError, InputError
+from rood.errors import CapabilityError, CheckpointError, InputError, UnknownNameError
 from rood.models import backbones, checkpoint
 from rood.models.backbones import (
     Backbone,
@@ -607,3 +608,52 @@ def test_public_weights_are_as_accurate_as_they_were(
     with torch.no_grad():
         right = torch.cat([model(part).logits.argmax(dim=1) for part in x.split(10)]) == y
     assert right.double().mean().item() == pytest.approx(accuracy, abs=0.003)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
+def test_every_backbone_runs_and_can_be_rebuilt(name: str, shape: tuple[int, int, int]) -> None:
+    before = torch.random.get_rng_state()
+    net = backbones.create(name, classes=7, channels=shape[0], seed=3)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    model = wrap(net)
+    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    out = model(x)
+    assert out.logits.shape == (2, 7)
+    assert model.head is net.head
+    assert out.logits.std() > 1e-3
+    settings = json.loads(json.dumps(net.settings()))
+    again = backbones.create(net.name, seed=3, **settings)
+    assert wrap(again).fingerprint() == model.fingerprint()
+    other = backbones.create(net.name, seed=4, **settings)
+    assert wrap(other).fingerprint() != model.fingerprint()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_backbone_names_its_source(name: str) -> None:
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}", backbones.registry.cls(name).__doc__ or "")
+
+
+def test_backbones_refuse_what_makes_no_network() -> None:
+    with pytest.raises(InputError, match="classes >= 2"):
+        backbones.create("small_cnn", classes=1)
+    with pytest.raises(InputError, match="depth = 6 n"):
+        backbones.create("wide_resnet", classes=10, depth=41)
+    with pytest.raises(InputError, match="colour"):
+        backbones.create("small_cnn", classes=10, colour="red")
+    with pytest.raises(UnknownNameError, match="did you mean 'resnet18'"):
+        backbones.create("resnet_18", classes=10)
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    net = backbones.create("wide_resnet", classes=3, depth=10, widen=1, drop=0.5)
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    net.eval()
+    assert torch.equal(net(x), net(x))
+
+
+def test_a_layer_without_known_first_weights_is_refused() -> None:
+    net = backbones.create("small_cnn", classes=3)
+    net.extra = nn.LayerNorm(3)
+    with pytest.raises(CapabilityError, match=r"extra\.weight"):
+        net.initialise(torch.Generator())

@@ -18,13 +18,13 @@ from rood.testing import objective_checks
 from rood.testing._support import example
 from rood.training import objectives
 from rood.training.objectives import Objective
-from rood.training.objectives._inner import Robust, hardest
 from rood.training.objectives.adv import ADV
 from rood.training.objectives.aloe import ALOE
 from rood.training.objectives.aoe import AOE
 from rood.training.objectives.atom import ATOM, taken_in
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.objectives.energy_oe import EnergyOE
+from rood.training.objectives.robust import Robust, hardest
 from rood.training.objectives.trades import TRADES
 
 ROBUST = [ADV, AOE, ALOE, TRADES, ATOM]

@@ -46,7 +46,8 @@ from rood.models.model import Model
 from rood.seeds import generator
 from rood.shapes import Images, Scores
 from rood.threat import Linf
-from rood.training.recipes import RECIPES, parts
+from rood.training import recipe as recipes
+from rood.training.job import parts
 from rood_papers.framework.goals import aloe_confidence
 
 BATCH = 1000
@@ -80,7 +81,7 @@ class Library:
 
     def held_out(self, name: str, shape: Shape) -> ImageSet:
         """All of them."""
-        recipe = RECIPES[name]
+        recipe = recipes.get(name)
         spec = recipe.held_out
         load = lambda: parts(recipe)["test"] if spec is None else data.load(spec, shape=shape)
         return self._once((spec or recipe.data, shape, "all"), load)
@@ -88,7 +89,7 @@ class Library:
     def outside(self, name: str, shape: Shape) -> dict[str, ImageSet]:
         """By their short names; the digits' recipes name none."""
         found = {}
-        for spec in RECIPES[name].unseen or DIGITS:
+        for spec in recipes.get(name).unseen or DIGITS:
             stem = Path(spec.partition(":")[2]).stem
             load = lambda spec=spec: data.load(spec, shape=shape, limit=self.limit)
             found[SETS.get(stem, stem)] = self._once((spec, shape), load)
@@ -363,7 +364,7 @@ def said(eps: float) -> str:
 
 def chosen(patterns: list[str], folder: Path) -> list[str]:
     """Networks of the folder that have a recipe and that the patterns name, in recipes' order."""
-    there = [n for n in RECIPES if (folder / f"{n}.safetensors").exists()]
+    there = [n for n in recipes.names() if (folder / f"{n}.safetensors").exists()]
     found = [n for n in there if any(fnmatchcase(n, p) for p in patterns)]
     if not found:
         raise InputError(f"expected networks for {patterns} in {str(folder)!r}, got {there}")

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rood.errors import CapabilityError, DataError, UnknownNameError
-from rood.training import recipes
-from rood.training.objectives._inner import Robust
-from rood.training.recipe import Recipe
+from rood.training import job
+from rood.training.objectives.robust import Robust
+from rood.training.recipe import Recipe, get
 from rood_papers.aloe.bench import World
 from rood_papers.framework.context import Context, NotRun
 
@@ -20,7 +20,7 @@ def ready(context: Context, world: World, method: str, levels: int) -> None:
     if context.size.name == "tiny" or context.has_network(role):
         return
     try:
-        recipe = stronger(recipes.get(f"{world.name}-{method}"), levels, context.size.name)
+        recipe = stronger(get(f"{world.name}-{method}"), levels, context.size.name)
     except UnknownNameError as e:
         raise NotRun(f"no recipe {world.name}-{method}") from e
     context.train(role, lambda path: _train(recipe, path, context))
@@ -41,7 +41,7 @@ def stronger(recipe: Recipe, levels: int, size: str) -> Recipe:
 
 def _train(recipe: Recipe, path: Path, context: Context) -> None:
     try:
-        for _ in recipes.run(recipe, path, "rood reproduce aloe/table3", device=context.device):
+        for _ in job.run(recipe, path, "rood reproduce aloe/table3", device=context.device):
             pass
     except (DataError, CapabilityError) as e:
         raise NotRun("no data") from e

@@ -9,6 +9,7 @@ import torch
 
 from rood import tuning
 from rood.data.base import ImageSet
+from rood.data.contamination import without_classes
 from rood.detectors import fit_all, registry
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.energy import Energy
@@ -19,7 +20,6 @@ from rood.detectors.pro import PRO
 from rood.metrics import auroc
 from rood.models.model import Model
 from rood.shapes import Images, Scores
-from rood.training.outliers import without_classes
 from rood_papers.framework.context import ALL, BATCH, Context
 
 Base = Callable[..., Detector]

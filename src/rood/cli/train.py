@@ -74,26 +74,25 @@ def train(
         "seed": seed,
         "skip_bad": skip_bad or None,
     }
+    from rood.training.recipe import command
+
     given = {key: value for key, value in given.items() if value is not None}
     recipe = _recipe(config, name, given)
     weights = out if out.suffix == WEIGHTS else out / f"net{WEIGHTS}"
-    _run(recipe, name, weights, _command(config, given, out), device)
+    again = command(name) if name else _command(config, given, out)
+    _run(recipe, name, weights, again, device)
 
 
 def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device: str) -> None:
     from rood._device import pick_device
     from rood.cli.show import progress, waiting
     from rood.models import checkpoint
+    from rood.training.job import run
     from rood.training.parallel import first
-    from rood.training.recipes import run, run_recipe
 
     where = pick_device(device)
     with waiting("loading images"):
-        epochs = (
-            run(recipe, weights, command, device=where)
-            if name is None
-            else run_recipe(name, weights, device=where)
-        )
+        epochs = run(recipe, weights, command, device=where)
     for step in progress(map(_Trained, epochs), "training"):
         if first():
             typer.echo(step.label)
@@ -111,14 +110,13 @@ def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device
 
 def _recipe(config: Path | None, name: str | None, given: dict[str, Any]) -> "Recipe":
     from rood.errors import InputError
-    from rood.training import recipes
-    from rood.training.recipe import changed, read, words
+    from rood.training.recipe import changed, get, read, words
 
     if name is not None:
         if config or given:
             first = str(config) if config else f"--{next(iter(given))}".replace("_", "-")
             raise InputError(f"expected --name alone, as the recipe says the rest, got {first} too")
-        return recipes.get(name)
+        return get(name)
     if config is None and "data" not in given:
         raise InputError(
             "expected images to train on, got none: name them with --data folder:DIR, or a network "

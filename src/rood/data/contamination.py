@@ -5,7 +5,12 @@ than the in-distribution images can be told from them by the resizing alone, wha
 et al., *CSI*, NeurIPS 2020, arXiv:2007.08176, found so of the resized LSUN and ImageNet sets.
 """
 
-from collections.abc import Callable, Sequence
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from typing import TypeAlias
 
 import numpy as np
@@ -97,6 +102,22 @@ def thumbnails(images: ImageSet) -> Float[Tensor, "n 64"]:
     return all_of_them - all_of_them.mean(dim=1, keepdim=True)
 
 
+def without_classes(outliers: ImageSet, classes: Iterable[str]) -> ImageSet:
+    """The outliers that show none of the classes, by the names of both."""
+    if outliers.labels is None or not outliers.classes:
+        return outliers
+    own = {_plain(c) for c in classes}
+    own |= {name for group in _groups() if group & own for name in group}
+    shared = [i for i, c in enumerate(outliers.classes) if _plain(c) in own and not c.isdecimal()]
+    drop = torch.isin(outliers.labels, torch.tensor(shared, dtype=outliers.labels.dtype))
+    if not bool(drop.any()):
+        return outliers
+    more = ", ..." if len(shared) > 8 else ""
+    names = ", ".join(outliers.classes[i] for i in shared[:8]) + more
+    note = f"{int(drop.sum())} images left out of classes that the network has too ({names})"
+    return replace(outliers.take(~drop), notes=(*outliers.notes, note))
+
+
 def detail(x: Images) -> Numbers:
     """Share of an image's energy beyond half the finest frequency, in either direction."""
     grey = _grey(x)[:, 0]
@@ -124,5 +145,15 @@ def _few_at_once(images: ImageSet) -> Batches:
     return images.batches(at_once(images.shape, CHUNK))
 
 
-def _grey(x: Images) -> Images:
+def _grey(x: Images) -> Float[Tensor, "b 1 h w"]:
     return x.mean(dim=1, keepdim=True)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+@cache
+def _groups() -> list[frozenset[str]]:
+    text = (files("rood.data") / "overlap.toml").read_text()
+    return [frozenset(map(_plain, group)) for group in tomllib.loads(text)["groups"]]

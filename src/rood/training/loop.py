@@ -23,8 +23,8 @@ from rood.training.average import Average
 from rood.training.compiled import Compiled
 from rood.training.feed import Feed
 from rood.training.graphed import Graphed, Passes
-from rood.training.objectives._inner import Robust
 from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.robust import Robust
 from rood.training.parallel import join
 from rood.training.settings import Settings
 from rood.training.standing import Standing

@@ -1,17 +1,14 @@
 """Images to train against: several sources joined, without what the network must know or meet."""
 
 import re
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 
 import torch
 
 from rood import data
 from rood.data.base import ImageSet
-from rood.data.contamination import equal, resembles
+from rood.data.contamination import equal, resembles, without_classes
 from rood.errors import DataError
 
 
@@ -41,22 +38,6 @@ def listed(spec: str) -> list[str]:
     return [s.strip() for s in re.split(rf",(?=\s*(?:{kinds}):)", spec)]
 
 
-def without_classes(outliers: ImageSet, classes: Iterable[str]) -> ImageSet:
-    """The outliers that show none of the classes, by the names of both."""
-    if outliers.labels is None or not outliers.classes:
-        return outliers
-    own = {_plain(c) for c in classes}
-    own |= {name for group in _groups() if group & own for name in group}
-    shared = [i for i, c in enumerate(outliers.classes) if _plain(c) in own and not c.isdecimal()]
-    drop = torch.isin(outliers.labels, torch.tensor(shared, dtype=outliers.labels.dtype))
-    if not bool(drop.any()):
-        return outliers
-    more = ", ..." if len(shared) > 8 else ""
-    names = ", ".join(outliers.classes[i] for i in shared[:8]) + more
-    note = f"{int(drop.sum())} images left out of classes that the network has too ({names})"
-    return replace(outliers.take(~drop), notes=(*outliers.notes, note))
-
-
 def without_repeats(
     outliers: ImageSet, images: ImageSet, unseen: Sequence[ImageSet] = ()
 ) -> ImageSet:
@@ -80,13 +61,3 @@ def _joined(parts: Sequence[ImageSet]) -> ImageSet:
     images = torch.cat([p.images if eight_bit else p.pixels() for p in parts])
     notes = tuple(f"{p.name}: {note}" for p in parts for note in p.notes)
     return ImageSet(name="+".join(p.name for p in parts), images=images, notes=notes)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.lower())
-
-
-@cache
-def _groups() -> list[frozenset[str]]:
-    text = (files("rood.training") / "overlap.toml").read_text()
-    return [frozenset(map(_plain, group)) for group in tomllib.loads(text)["groups"]]

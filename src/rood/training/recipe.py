@@ -1,13 +1,15 @@
-"""All that one network depends on, and how people write it down."""
+"""Everything that a trained network depends on, read from TOML or options, or by its name."""
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from rood import config
 from rood.errors import ConfigError, InputError
+from rood.models import zoo
 from rood.threat import Linf, parse
 from rood.training.objectives import Objective, registry
 from rood.training.objectives.cross_entropy import CrossEntropy
@@ -36,6 +38,44 @@ class Recipe:
     std: tuple[float, ...] = ()
     objective: Objective = field(default_factory=CrossEntropy)
     settings: Settings = field(default_factory=Settings)
+
+
+def names() -> list[str]:
+    """The networks that have a recipe here: those of rood, of rood-zoo and of `ROOD_ZOO`."""
+    return list(_tables())
+
+
+def get(name: str) -> Recipe:
+    """The recipe of the network called `name`."""
+    tables = _tables()
+    if name not in tables:
+        raise zoo.missing("recipe", name, tables)
+    return read(_complete(name, tables), f"recipe {name}")
+
+
+def command(name: str) -> str:
+    """The command that trains the network called `name`."""
+    return f"rood train --name {name} --out {name}.safetensors"
+
+
+def _tables() -> dict[str, dict[str, Any]]:
+    own = tomllib.loads((files("rood.training") / "recipes.toml").read_text())
+    for file in reversed(zoo.recipe_files()):  # the first one has the last word
+        own |= words(file)
+    return own
+
+
+def _complete(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A recipe's table together with the one that it is `like`."""
+    own = dict(tables[name])
+    if "like" not in own:
+        return own
+    base = own.pop("like")
+    if base not in tables or base == name:
+        raise ConfigError(f"recipe {name}: expected `like` to name another recipe, got {base!r}")
+    whole = _complete(base, tables)
+    settings = whole.get("settings", {}) | own.get("settings", {})
+    return whole | own | {"settings": settings}
 
 
 def words(path: Path) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from rood.errors import InputError
 from rood.models import checkpoint, zoo
 from rood.models.adapt import Foreign, Shape
 from rood.models.model import Model
-from rood.registry import unknown
 
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _HUBS = {"hf": "huggingface", "timm": "timm"}
@@ -60,7 +59,7 @@ def find(
     if file is None and (Path(spec).suffix or Path(spec).name != spec):
         raise InputError(f"expected a checkpoint of rood, .safetensors, or {KINDS}, got {spec!r}")
     if file is None:
-        raise unknown("trained network", spec, zoo.names())
+        raise zoo.missing("trained network", spec, zoo.names())
     source = importlib.import_module(f"{__name__}.{file}")  # transformers alone takes seconds
     found: Foreign = source.find(rest if of_a_hub else spec, weights)
     changes = {k: tuple(v) for k, v in (("mean", mean), ("std", std)) if v is not None}

@@ -3,7 +3,7 @@
 from rood.registry import Registry
 from rood.training.objectives.base import Batch, Objective
 
-registry: Registry[Objective] = Registry(__name__, Objective)
+registry: Registry[Objective] = Registry(__name__, Objective, beside=("robust",))
 
 __all__ = ["Batch", "Objective", "registry"]
 

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rood.models.model import Model
-from rood.training.objectives._inner import Robust, exposed
 from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import Robust, exposed
 
 
 @dataclass(frozen=True, kw_only=True)

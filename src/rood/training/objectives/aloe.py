@@ -10,7 +10,8 @@ from torch import Generator, Tensor
 
 from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
-from rood.training.objectives._inner import (
+from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import (
     Robust,
     check_mining,
     check_weight,
@@ -18,7 +19,6 @@ from rood.training.objectives._inner import (
     hardest,
     weighed,
 )
-from rood.training.objectives.base import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rood.models.model import Model
-from rood.training.objectives._inner import Robust, check_weight, exposed, weighed
 from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import Robust, check_weight, exposed, weighed
 
 
 @dataclass(frozen=True, kw_only=True)

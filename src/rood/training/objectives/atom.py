@@ -10,8 +10,8 @@ from torch.nn.functional import softplus
 
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
-from rood.training.objectives._inner import Robust, check_mining, check_weight, hardest
 from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import Robust, check_mining, check_weight, hardest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import beside
 from rood.shapes import Images, Logits, Scores
 from rood.training.objectives._adam import Adam
-from rood.training.objectives._inner import check_weight, frozen
 from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.robust import check_weight, frozen
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from rood.attacks.pgd import PGD
 from rood.models.model import Model
-from rood.training.objectives._inner import Robust, exposed
 from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import Robust, exposed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy, relu
 
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.training.objectives._inner import check_weight
 from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.robust import check_weight
 
 
 @dataclass(frozen=True, kw_only=True)

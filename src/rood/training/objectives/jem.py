@@ -13,8 +13,8 @@ from rood.models.generative._sgld import log_density, sampled
 from rood.models.model import Model
 from rood.seeds import beside
 from rood.shapes import Images
-from rood.training.objectives._inner import frozen
 from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.robust import frozen
 
 FAR = 1e4  # a log density that no classifier needs: beyond it the samples have run away
 ALIKE = 1e-3  # of a pixel's range: samples that differ by less have collapsed

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rood.models.model import Model
-from rood.training.objectives._inner import check_weight, exposed, weighed
 from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.robust import check_weight, exposed, weighed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from rood.errors import InputError
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
-from rood.training.objectives._inner import Robust
 from rood.training.objectives.base import Batch
+from rood.training.objectives.robust import Robust
 
 
 @dataclass(frozen=True, kw_only=True)

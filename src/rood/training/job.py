@@ -1,12 +1,10 @@
-"""How the networks of the zoo were trained, as data in recipes.toml, and how to do it again."""
+"""Carry out a recipe: read its images, train the network, write it with its card."""
 
 import os
 import platform
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +18,14 @@ from rood.models import backbones, checkpoint
 from rood.models.generative import Generative
 from rood.models.model import Model
 from rood.models.wrap import wrap
-from rood.registry import unknown
 from rood.seeds import generator
 from rood.training import outliers
 from rood.training.loop import Epoch, accuracy_of, train
 from rood.training.parallel import first
-from rood.training.recipe import Recipe, read
-
-__all__ = ["RECIPES", "SHARES", "Recipe", "get", "parts", "run", "run_recipe", "start"]
+from rood.training.recipe import Recipe
 
 SETTLED = 512  # training images that a network of how images look is shown before its first step
 _LEAST_STD = 1 / 255  # of a channel: one that never changes would divide by 0
-
-
-def _zoo() -> dict[str, Recipe]:
-    """The recipes of the file; a table with `like` starts from another one."""
-    tables = tomllib.loads((files("rood.training") / "recipes.toml").read_text())
-
-    def whole(name: str) -> dict[str, Any]:
-        own = dict(tables[name])
-        if "like" not in own:
-            return own
-        base = whole(own.pop("like"))
-        settings = base.get("settings", {}) | own.get("settings", {})
-        return base | own | {"settings": settings}
-
-    return {name: read(whole(name), f"recipes.toml: {name}") for name in tables}
-
-
-RECIPES: dict[str, Recipe] = _zoo()
-
-
-def get(name: str) -> Recipe:
-    """The recipe called `name`."""
-    if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
-    return RECIPES[name]
 
 
 def parts(recipe: Recipe) -> dict[str, ImageSet]:
@@ -73,14 +43,6 @@ def parts(recipe: Recipe) -> dict[str, ImageSet]:
         divided = {"fit": _without(images, held), "calibrate": held, "test": held}
     _check(divided["fit"], recipe)
     return divided
-
-
-def run_recipe(
-    name: str, out: Path, *, device: str | torch.device = "cpu", half: bool = False
-) -> Iterator[Epoch]:
-    """Train the network called `name` and write it to `out`, as `run` does."""
-    command = f"rood train --name {name} --out {name}.safetensors"
-    return run(get(name), out, command, device=device, half=half)
 
 
 def run(
