@@ -14,6 +14,7 @@ from refusals import refused
 from torch.nn.functional import interpolate
 
 from rood import data
+from rood.data import contamination
 from rood.data.balanced import Bend, balance, bent
 from rood.data.base import ImageSet
 from rood.data.contamination import NEAR, resembles
@@ -94,18 +95,18 @@ def test_classes_that_the_network_has_are_left_out_by_name(tmp_path):
 
 def test_the_reverse_holds_too_and_numbers_are_no_names():
     cifar10 = pictures(4, labels=torch.arange(4), classes=("truck", "automobile", "deer", "7"))
-    kept = outliers.without_classes(cifar10, ("pickup_truck", "bear", "7"))
+    kept = contamination.without_classes(cifar10, ("pickup_truck", "bear", "7"))
     assert kept.labels.tolist() == [2, 3]
-    assert outliers.without_classes(pictures(4), ("bear",)).notes == ()
-    assert outliers.without_classes(cifar10, ("bear",)) is cifar10
+    assert contamination.without_classes(pictures(4), ("bear",)).notes == ()
+    assert contamination.without_classes(cifar10, ("bear",)) is cifar10
 
 
 @pytest.mark.skipif(not PACKS, reason="needs the packs in the folder ROOD_DATA")
 def test_the_overlap_list_spells_classes_as_the_sets_do():
     loaded = [data.load(f"npz:$ROOD_DATA/{n}.npz", limit=1).classes
               for n in ("cifar10_test", "cifar100_test", "tinyimagenet_val_32")]  # fmt: skip
-    known = {outliers._plain(name) for names in loaded for name in names}
-    assert {name for group in outliers._groups() for name in group} <= known
+    known = {contamination._plain(name) for names in loaded for name in names}
+    assert {name for group in contamination._groups() for name in group} <= known
 
 
 # --- repeats ---
