@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rood import attacks, catalogue, detectors
 from rood.registry import Registry
-from tools import attack_strength, performance, reproduction, trained_systems, zoo
+from tools import attack_strength, flags, performance, reproduction, trained_systems, zoo
 from tools import detectors as tables
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,6 +92,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield ROOT / "README.md", readme()
     yield ROOT / "docs" / "detectors.md", tables.page()
     yield ROOT / "docs" / "attack-strength.md", attack_strength.page()
+    yield ROOT / "docs" / "flags.md", flags.page()
     yield ROOT / "docs" / "zoo.md", zoo.page()
     yield ROOT / "docs" / "performance.md", performance.page()
     yield ROOT / "docs" / "reproduction.md", reproduction.page()

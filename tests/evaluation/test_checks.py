@@ -1,18 +1,61 @@
-"""Every finding fires on the fault it is for, and stays quiet on honest work."""
+"""Each check fires on the fault it is for, is quiet on honest work, and is explained."""
 
+import inspect
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from toy_audit import audited, toy_case
+from toy_audit import N, audited, measured, toy_case
 
-from rood.attacks import PGD
+from rood import data
+from rood.attacks import PGD, RandomSearch
 from rood.detectors import MSP
-from rood.detectors.base import OutputDetector
-from rood.evaluation import checks
+from rood.detectors.base import Detector, OutputDetector
+from rood.evaluation.checks import Case, Flag, checks, registry, worst
+from rood.evaluation.checks.base import SetCheck
+from rood.evaluation.probes import FEW, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.rows import Evidence, _attacked
+from rood.models import zoo
 from rood.numerics.softmax import margin
-from rood.threat import Linf
+from rood.threat import L2, Linf
+
+# what each check of an attacked set is computed from; `other`: scores of the other side
+ARRAYS = {
+    "zero_gradient": ("zero_gradient",),
+    "untrue_gradient": ("honesty",),
+    "random_search_wins": ("control", "control_after"),
+    "left_the_threat_model": ("left",),
+    "two_calls_differ": ("apart", "again", "before"),
+    "batch_matters": ("apart", "again", "control_before", "before"),
+    "transfer_beats_direct": ("direct", "scores"),
+    "base_only": ("direct", "scores"),
+    "lost_by_rounding": ("control_after", "rounded", "other"),
+    "more_steps_gain": ("few_after", "more", "other"),
+    "far_from_zero": ("far", "far_start"),
+}
+
+
+def of(sets, **changes):
+    """A case of two sets, ID first."""
+    usual = {"clean": (np.arange(2.0), np.arange(2.0)), "aurocs": [0.9, 0.1], "norm": "linf"}
+    usual |= {"eps": 0.05, "side": "both", "sides": ("both",)}
+    return Case(sets=tuple(sets), **(usual | changes))
+
+
+def set_flags(sides):
+    """The flags of the checks of attacked sets, by name."""
+    found = (check.flag(of(sides)) for check in checks() if isinstance(check, SetCheck))
+    return {flag.name: flag for flag in found if flag}
+
+
+def found(case, detector, **more):
+    """The same of an attack on the toy world."""
+    return set_flags(measured(detector, case.inside[0], case.outside["grey"], **more))
+
+
+def fired(flags):
+    return {name for name, flag in flags.items() if flag.verdict != "pass"}
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +63,17 @@ def case():
     case = toy_case()
     case.outside = {"grey": case.outside["grey"]}
     return case
+
+
+@pytest.fixture(scope="module")
+def sides(case):
+    """Both sides of an attack on MSP, ID first."""
+    return measured(MSP(case.model), case.inside[0], case.outside["grey"])
+
+
+@pytest.fixture(scope="module")
+def honest(sides):
+    return set_flags(sides)
 
 
 class Probability(OutputDetector):
@@ -30,7 +84,7 @@ class Probability(OutputDetector):
 
 
 class Rounded(OutputDetector):
-    """Its steps are so fine that scores hardly tie, but between them nothing can be climbed."""
+    """Its steps are so fine that scores hardly tie, but the gradient is 0 between them."""
 
     def score_outputs(self, out):
         return (1e5 * margin(out.logits)).round() / 1e5
@@ -44,9 +98,77 @@ class Misleading(OutputDetector):
         return 2 * s.detach() - s
 
 
+class MisleadingWithSurrogate(Misleading):
+    """The same with a surrogate whose gradient is right."""
+
+    def surrogates(self):
+        return (MSP(self.model).score_images,)
+
+
+class Noisy(OutputDetector):
+    """Dropout left on, in effect."""
+
+    def __init__(self, model, *, size=1.0):
+        super().__init__(model)
+        self.size = size
+        self.source = torch.Generator().manual_seed(0)
+
+    def score_outputs(self, out):
+        s = margin(out.logits)
+        return s + self.size * torch.randn(len(s), generator=self.source)
+
+
+class Centred(OutputDetector):
+    """Scored against the rest of the batch."""
+
+    def score_outputs(self, out):
+        s = margin(out.logits)
+        return s - s.mean()
+
+
+class Quantised(OutputDetector):
+    """Whole numbers: flat between them."""
+
+    def score_outputs(self, out):
+        return margin(out.logits).round()
+
+
+class QuantisedWithSurrogate(Quantised):
+    """Flat too, but it says what to climb instead."""
+
+    def surrogates(self):
+        return (MSP(self.model).score_images,)
+
+
+class Clamped(OutputDetector):
+    """Scores below `low` are all the same."""
+
+    def __init__(self, model, *, low=0.0):
+        super().__init__(model)
+        self.low = low
+
+    def score_outputs(self, out):
+        return margin(out.logits).clamp_min(self.low)
+
+
+class BetweenLevels(Detector):
+    """Has a weakness that no image of 8 bits can use."""
+
+    def score_images(self, x):
+        wave = torch.sin(2 * torch.pi * 255 * x).flatten(1).sum(dim=1)
+        return margin(self.model(x).logits) + 0.2 * wave
+
+
+class Cut(OutputDetector):
+    """No gradient at all."""
+
+    def score_outputs(self, out):
+        return margin(out.logits).detach()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timid(PGD):
-    """Gives up where there is most room."""
+    """Does not move at the larger budget."""
 
     def climb(self, goal, x, threat, noise):
         return x if threat.eps > 0.06 else super().climb(goal, x, threat, noise)
@@ -60,8 +182,23 @@ class Leaky(Linf):
         return delta.clamp(-2 * self.eps, 2 * self.eps)
 
 
+def test_the_planted_detectors_rank_as_honest_ones_do(case):
+    x = torch.cat([case.inside[0], case.outside["grey"]])
+    honest = MSP(case.model).score(x)
+    for planted in (Rounded, Misleading):
+        torch.testing.assert_close(planted(case.model).score(x), honest, atol=1e-4, rtol=1e-4)
+
+
+# an audit as a whole
+
+
+def attacked(case, out, detector, **changes):
+    usual = {"detectors": {"d": detector}, "threats": [Linf(0.05)]}
+    return audited(case, out, **(usual | changes))
+
+
 def verdicts(results, side="both"):
-    """The worst verdict of every finding, over all budgets."""
+    """The worst verdict of every flag, over all budgets."""
     rows = [r for r in results.rows if r.metric.startswith("flag_") and r.side == side]
     order = ("pass", "warn", "fail")
     found = {}
@@ -69,11 +206,6 @@ def verdicts(results, side="both"):
         name = row.metric.removeprefix("flag_")
         found[name] = max(found.get(name, "pass"), row.verdict, key=order.index)
     return found
-
-
-def attacked(case, out, detector, **changes):
-    usual = {"detectors": {"d": detector}, "threats": [Linf(0.05)]}
-    return audited(case, out, **(usual | changes))
 
 
 def test_honest_work_raises_nothing(case, tmp_path):
@@ -91,7 +223,7 @@ def test_a_saturated_probability_is_found(case, tmp_path):
     assert {r.verdict for r in results.find(metric="auroc", side="both")} == {"fail"}
 
 
-def test_a_gradient_of_nothing_is_found(case, tmp_path):
+def test_a_gradient_of_zero_is_found(case, tmp_path):
     found = verdicts(attacked(case, tmp_path, Rounded(case.model)))
     assert found["zero_gradient"] == "fail"
     assert found["tied_scores"] == "pass"
@@ -105,7 +237,7 @@ def test_a_misleading_gradient_is_found_by_random_search(case, tmp_path):
     assert results.find(metric="auroc", side="both")[0].verdict == "fail"
 
 
-def test_an_attack_that_gets_lost_with_more_room_is_found(case, tmp_path):
+def test_an_attack_that_gets_lost_at_a_larger_eps_is_found(case, tmp_path):
     threats = [Linf(0.05), Linf(0.07)]
     results = attacked(case, tmp_path, MSP(case.model), attack=Timid(steps=4), threats=threats)
     by_eps = {
@@ -129,14 +261,8 @@ def test_leaving_the_threat_model_is_found_on_what_is_saved(case, tmp_path):
     assert results.find(metric="auroc", side="both")[0].verdict == "fail"
 
 
-def test_findings_of_an_unattacked_side_do_not_count(case, tmp_path):
-    class HalfDead(OutputDetector):
-        """Flat where images are confidently in."""
-
-        def score_outputs(self, out):
-            return margin(out.logits).clamp_min(-4)
-
-    results = attacked(case, tmp_path, HalfDead(case.model))
+def test_flags_of_an_unattacked_side_do_not_count(case, tmp_path):
+    results = attacked(case, tmp_path, Clamped(case.model, low=-4))  # flat for confident images
     (inside,) = results.find(metric="flag_zero_gradient", side="inside")
     (outside,) = results.find(metric="flag_zero_gradient", side="outside")
     (both,) = results.find(metric="flag_zero_gradient", side="both")
@@ -145,46 +271,221 @@ def test_findings_of_an_unattacked_side_do_not_count(case, tmp_path):
     assert both.value == inside.value  # the worse side, not the mean of the two
 
 
+# one attack on both sides
+
+
+def test_an_honest_detector_of_the_zoo_raises_nothing():
+    inside, outside = (data.load(f"digits:{n}", limit=16).pixels() for n in ("inside", "near"))
+    sides = measured(MSP(zoo.load("digits-ce")), inside, outside, threat=Linf(8 / 255))
+    flags = set_flags(sides)
+    assert flags.keys() == ARRAYS.keys()
+    assert fired(flags) == set()
+
+
+def test_a_score_that_differs_from_call_to_call_is_found(case):
+    flags = found(case, Noisy(case.model))
+    assert flags["two_calls_differ"].verdict == "fail"
+    assert flags["batch_matters"].verdict == "pass"  # not blamed on the batch
+    assert found(case, Noisy(case.model, size=0.01))["two_calls_differ"].verdict == "warn"
+
+
+def test_a_score_that_depends_on_the_batch_is_found(case):
+    flags = found(case, Centred(case.model))
+    assert flags["batch_matters"].verdict == "fail"
+    assert flags["two_calls_differ"].value == 0
+
+
+def test_one_step_is_too_few(case):
+    timid = PGD(steps=1, step=0.01, random_start=False)
+    weak, enough = (
+        found(case, MSP(case.model), attack=a, threat=Linf(0.1)) for a in (timid, PGD(steps=20))
+    )
+    assert weak["more_steps_gain"].verdict == "fail"
+    assert enough["more_steps_gain"].verdict == "pass"
+
+
+@pytest.mark.parametrize("planted", [Quantised, Clamped])
+def test_a_flat_score_does_not_fall_without_a_limit(case, honest, planted):
+    assert found(case, planted(case.model))["far_from_zero"].verdict == "fail"
+    assert honest["far_from_zero"].value < 0.05
+
+
+def test_a_surrogate_that_leads_further_is_found(case, honest):
+    flags = found(case, MisleadingWithSurrogate(case.model))
+    assert flags["transfer_beats_direct"].verdict == "warn"
+    assert flags["transfer_beats_direct"].value > 0.5
+    assert honest["transfer_beats_direct"].value == 0
+
+
+def test_a_score_that_was_never_climbed_itself_is_found(case, honest):
+    attack = PGD(steps=20, random_start=False)
+    flags = found(case, QuantisedWithSurrogate(case.model), attack=attack)
+    assert flags["base_only"].verdict == "fail"
+    assert honest["base_only"].value == 0
+
+
+def test_a_gain_that_no_8_bit_image_keeps_is_found(case):
+    inside, outside = ((255 * x).round() / 255 for x in (case.inside[0], case.outside["grey"]))
+    lost = lambda detector, threat: (
+        set_flags(measured(detector(case.model), inside, outside, threat=threat))[
+            "lost_by_rounding"
+        ].verdict
+    )
+    for threat in (Linf(0.4 / 255), L2(0.02)):
+        assert lost(BetweenLevels, threat) == "warn"
+    assert lost(MSP, Linf(13 / 255)) == "pass"
+
+
+def test_an_attack_by_queries_is_examined_by_queries(case):
+    flags = found(case, Cut(case.model), attack=RandomSearch(queries=5))
+    assert flags.keys() == ARRAYS.keys()
+    assert flags["zero_gradient"].value == 0
+    assert flags["far_from_zero"].verdict == "fail"
+
+
+def test_without_images_of_the_other_side_the_expensive_checks_are_left_out(case):
+    flags = found(case, MSP(case.model), other_side=None)
+    assert flags.keys() == ARRAYS.keys() - {"more_steps_gain", "far_from_zero"}
+
+
+def test_a_folder_of_an_older_rood_lacks_the_newer_checks_and_no_more(sides):
+    inside, outside = sides
+    known = {"scores", "before", "left", "sign", "zero_gradient", "honesty"}
+    known |= {"control", "control_before", "control_after"}
+    old = {k: v for k, v in inside.items() if k in known}
+    assert set_flags([old, {"scores": outside["scores"]}]).keys() == {
+        *("zero_gradient", "untrue_gradient", "random_search_wins", "left_the_threat_model")
+    }
+    assert set_flags([old, outside]).keys() == ARRAYS.keys()
+
+
+def test_an_image_that_is_done_is_no_win_for_random_search(sides):
+    inside, outside = sides
+    ahead = outside | {"control": outside["control_after"] - 1}  # the attacker wants it low
+    wins = lambda arrays: set_flags([inside, arrays])["random_search_wins"].value
+    assert wins(ahead) == 1
+    done = np.full(N, -outside["control_after"].max() - 0.1, np.float32)
+    assert wins(ahead | {"enough": done}) == 0
+
+
+def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
+    far = {"far": np.zeros(2), "far_start": np.ones(2)}
+    attacked = {(s, t): {"scores": np.ones(3)} for s in "ab" for t in (Linf(0.1), L2(1.0))}
+    attacked["a", Linf(0.2)] = {"scores": np.ones(3)} | far
+    e = Evidence({}, {}, attacked, "a", ["b"], [], [], "pgd")
+    has = {(s, str(t)) for s, t in attacked if "far" in _attacked(e, s, t)}
+    assert has == {("a", "linf:0.1"), ("a", "linf:0.2")}
+
+
+# limits
+
+
 @pytest.mark.parametrize(
-    ("finding", "value", "verdict"),
+    ("name", "arrays", "value", "verdict"),
     [
-        (checks.zero_gradient(np.uint8([0] * 100)), 0, "pass"),
-        (checks.zero_gradient(np.uint8([1] * 5 + [0] * 95)), 0.05, "warn"),
-        (checks.zero_gradient(np.uint8([1] * 11 + [0] * 89)), 0.11, "fail"),
-        (checks.tied_scores(np.arange(100.0), np.arange(50.0)), 0, "pass"),
-        (checks.tied_scores(np.arange(100.0), np.r_[0.0, 0.0, np.arange(1.0, 49.0)]), 0.04, "warn"),
-        (checks.tied_scores(np.zeros(10), np.arange(50.0)), 1, "fail"),
-        (checks.random_search_wins(np.zeros(50), np.ones(50)), 0, "pass"),
-        (checks.random_search_wins(np.ones(50), np.ones(50)), 0, "pass"),
-        (checks.random_search_wins(np.r_[2.0, 2.0, np.zeros(48)], np.ones(50)), 0.04, "warn"),
-        (checks.random_search_wins(np.ones(50), np.zeros(50)), 1, "fail"),
-        (checks.left_the_threat_model(np.uint8([0] * 999 + [1])), 0.001, "fail"),
-        (checks.rises_with_eps([0.9, 0.5, 0.2]), 0, "pass"),
-        (checks.rises_with_eps([0.9, 0.5, 0.53]), 0.03, "warn"),
-        (checks.rises_with_eps([0.9, 0.2, 0.4, 0.1]), 0.2, "fail"),
-        (checks.rises_with_eps([0.9]), 0, "pass"),
-        (checks.one_side_only(["inside", "both"]), 0, "pass"),
-        (checks.one_side_only(["inside", "outside"]), 1, "warn"),
-        (checks.too_good(0.85, 8 / 255, "linf"), 0.85, "warn"),
-        (checks.too_good(0.85, 7 / 255, "linf"), 0.85, "pass"),
-        (checks.too_good(0.79, 8 / 255, "linf"), 0.79, "pass"),
-        (checks.too_good(0.85, 8 / 255, "l2"), 0.85, "pass"),
+        ("zero_gradient", [np.uint8([0] * 100)], 0, "pass"),
+        ("zero_gradient", [np.uint8([1] * 5 + [0] * 95)], 0.05, "warn"),
+        ("zero_gradient", [np.uint8([1] * 11 + [0] * 89)], 0.11, "fail"),
+        ("untrue_gradient", [np.r_[1.0, 0.8, 1.2, 1.0]], 0, "pass"),
+        ("untrue_gradient", [np.r_[1.0, np.nan, 0.0]], 2 / 3, "fail"),
+        ("random_search_wins", [np.zeros(50), np.ones(50)], 0, "pass"),
+        ("random_search_wins", [np.ones(50), np.ones(50)], 0, "pass"),
+        ("random_search_wins", [np.r_[2.0, 2.0, np.zeros(48)], np.ones(50)], 0.04, "warn"),
+        ("random_search_wins", [np.ones(50), np.zeros(50)], 1, "fail"),
+        ("left_the_threat_model", [np.uint8([0] * 999 + [1])], 0.001, "fail"),
+        ("two_calls_differ", [np.r_[1.0, 2], np.r_[1.0, 2], np.r_[0.0, 2]], 0, "pass"),
+        ("two_calls_differ", [np.r_[1.0, 2], np.r_[1.0, 2.02], np.r_[0.0, 2]], 0.01, "warn"),
+        ("two_calls_differ", [np.r_[np.inf, 2], np.r_[np.inf, 3], np.r_[0.0, 2]], 0.5, "fail"),
+        ("two_calls_differ", [np.ones(2), np.ones(2), np.full(3, np.inf)], 0, "pass"),
+        ("batch_matters", [*np.zeros((3, 4)), np.r_[0.0, 2]], 0, "pass"),
+        ("batch_matters", [*np.zeros((2, 4)), np.ones(4), np.r_[0.0, 2]], 1, "fail"),
+        ("batch_matters", [np.zeros(4), np.ones(4), np.ones(4), np.r_[0.0, 2]], 0, "pass"),
+        ("transfer_beats_direct", [np.ones(10), np.ones(10)], 0, "pass"),
+        ("transfer_beats_direct", [np.r_[0.0, 0, np.ones(8)], np.ones(10)], 0.2, "warn"),
+        ("transfer_beats_direct", [np.zeros(10), np.ones(10)], 1, "warn"),
+        ("transfer_beats_direct", [np.full(10, 0.95), np.ones(10)], 0, "pass"),
+        ("base_only", [np.full(10, 0.2), np.ones(10)], 0, "pass"),
+        ("base_only", [np.r_[np.zeros(2), np.ones(8)], np.ones(10)], 0.2, "warn"),
+        ("base_only", [np.zeros(10), np.ones(10)], 1, "fail"),
+        ("base_only", [np.zeros(10), np.zeros(10)], 0, "pass"),
+        ("lost_by_rounding", [np.ones(4), np.ones(4), np.zeros(4)], 0, "pass"),
+        ("lost_by_rounding", [np.ones(4), -np.ones(4), np.zeros(4)], 1, "warn"),
+        ("lost_by_rounding", [-np.ones(4), np.ones(4), np.zeros(4)], 0, "pass"),
+        ("more_steps_gain", [-np.ones(4), np.ones(4), np.zeros(4)], 1, "fail"),
+        ("more_steps_gain", [np.ones(4), -np.ones(4), np.zeros(4)], 0, "pass"),
+        ("more_steps_gain", [-np.ones(10), np.r_[1.0, -np.ones(9)], np.zeros(4)], 0.1, "warn"),
+        ("far_from_zero", [np.ones(4), np.zeros(4)], 0, "pass"),
+        ("far_from_zero", [np.zeros(4), np.zeros(4)], 0.5, "fail"),
+        ("far_from_zero", [np.r_[0.0, 0, 0, 1, 1], np.zeros(5)], 0.3, "warn"),
     ],
 )
-def test_findings_are_graded_as_stated(finding, value, verdict):
-    assert finding.value == pytest.approx(value)
-    assert finding.verdict == verdict
+def test_attacked_sets_are_graded_as_stated(name, arrays, value, verdict):
+    given = dict(zip(ARRAYS[name], arrays, strict=True))
+    other = {"scores": given.pop("other", np.zeros(4))}
+    zeros = dict.fromkeys(("control", "control_before", "before", "again"), np.zeros(1))
+    flag = registry.get(name)().flag(of([{"sign": np.int8([1])} | zeros | given, other]))
+    assert flag.value == pytest.approx(value, abs=1e-4)
+    assert flag.verdict == verdict
 
 
-def test_the_verdict_is_that_of_the_worst_finding():
-    grades = [checks.Finding("a", 0.0, v) for v in ("pass", "fail", "warn")]
-    assert checks.worst(grades) == "fail"
-    assert checks.worst(grades[::2]) == "warn"
-    assert checks.worst([]) == "pass"
+@pytest.mark.parametrize(
+    ("name", "case", "value", "verdict"),
+    [
+        ("tied_scores", {"clean": (np.arange(100.0), np.arange(50.0))}, 0, "pass"),
+        (
+            "tied_scores",
+            {"clean": (np.arange(100.0), np.r_[0.0, 0.0, np.arange(1.0, 49.0)])},
+            0.04,
+            "warn",
+        ),
+        ("tied_scores", {"clean": (np.zeros(10), np.arange(50.0))}, 1, "fail"),
+        ("rises_with_eps", {"aurocs": [0.9, 0.5, 0.2]}, 0, "pass"),
+        ("rises_with_eps", {"aurocs": [0.9, 0.5, 0.53]}, 0.03, "warn"),
+        ("rises_with_eps", {"aurocs": [0.9, 0.2, 0.4, 0.1]}, 0.2, "fail"),
+        ("rises_with_eps", {"aurocs": [0.9]}, 0, "pass"),
+        ("one_side_only", {"sides": ["inside", "both"]}, 0, "pass"),
+        ("one_side_only", {"sides": ["inside", "outside"]}, 1, "warn"),
+        ("too_good", {"aurocs": [0.85], "eps": 8 / 255}, 0.85, "warn"),
+        ("too_good", {"aurocs": [0.85], "eps": 7 / 255}, 0.85, "pass"),
+        ("too_good", {"aurocs": [0.79], "eps": 8 / 255}, 0.79, "pass"),
+        ("too_good", {"aurocs": [0.85], "eps": 8 / 255, "norm": "l2"}, 0.85, "pass"),
+    ],
+)
+def test_cases_are_graded_as_stated(name, case, value, verdict):
+    flag = registry.get(name)().flag(of([{}, {}], **case))
+    assert flag.value == pytest.approx(value)
+    assert flag.verdict == verdict
 
 
-def test_the_planted_detectors_rank_as_honest_ones_do(case):
-    x = torch.cat([case.inside[0], case.outside["grey"]])
-    honest = MSP(case.model).score(x)
-    for planted in (Rounded, Misleading):
-        torch.testing.assert_close(planted(case.model).score(x), honest, atol=1e-4, rtol=1e-4)
+def test_too_good_is_asked_of_rows_with_both_sides_attacked_only():
+    assert registry.get("too_good")().flag(of([{}, {}], side="inside")) is None
+
+
+def test_the_verdict_is_that_of_the_worst_flag():
+    grades = [Flag("a", 0.0, v) for v in ("pass", "fail", "warn")]
+    assert worst(grades) == "fail"
+    assert worst(grades[::2]) == "warn"
+    assert worst([]) == "pass"
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
+def test_every_check_of_the_folder_is_explained(check):
+    assert check.name in registry.names()
+    assert 0 <= check.warn <= check.fail
+    assert inspect.getdoc(type(check)).endswith(".")
+    assert all(check.wording[:4])
+    assert check.wording.meaning.endswith(".")
+    assert check.wording.advice.endswith(".")
+    assert not check.wording.because.endswith(".")
+
+
+def test_the_checks_state_how_many_images_are_examined():
+    text = " ".join(" ".join(type(check).__doc__.split()) for check in checks())
+    assert f"the best of {QUERIES} random points" in text
+    assert f"{FEW} of these are moved by {WITHOUT_LIMIT.steps} steps" in text
+    assert f"AUROC of {FEW} control images" in text
+
+
+def test_flags_come_in_a_fixed_order():
+    places = [check.place for check in checks()]
+    assert places == sorted(set(places))

@@ -8,7 +8,9 @@ from safetensors.numpy import load_file
 
 import rood
 from rood.attacks import PGD
+from rood.data.base import ImageSet
 from rood.detectors import KNN, MSP, ODIN
+from rood.evaluation.unit import AttackUnit, join
 from rood.testing import toy_world
 from rood.testing.world import blobs
 from rood.threat import L2, Linf
@@ -39,6 +41,25 @@ def audited(case, out, **changes):
     usual = {"inside": case.inside, "outside": case.outside, "calibrate": case.calibrate}
     usual |= {"detectors": case.detectors, "threats": THREATS, "attack": ATTACK}
     return rood.audit(case.model, out=out, **(usual | changes))
+
+
+def measured(detector, inside, outside, *, attack=None, threat=None, **more):
+    """The arrays of both sides of one attack, ID first."""
+    sets = {"inside": ImageSet("inside", inside), "outside": ImageSet("outside", outside)}
+    sides = []
+    for role, other in (("inside", "outside"), ("outside", "inside")):
+        unit = AttackUnit(
+            detector,
+            sets[role],
+            role,
+            attack or PGD(steps=20),
+            threat or Linf(0.05),
+            purpose=("d", role),
+            seed=0,
+            **({"batch_size": 64, "other_side": sets[other]} | more),
+        )
+        sides.append(join([part for part, _ in unit.run()]))
+    return sides
 
 
 def facts(path):

@@ -3,17 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rood import metrics
 from rood.evaluation import checks
-from rood.evaluation.checks import Finding
+from rood.evaluation.checks import Case, Flag
 from rood.evaluation.results import Row, Side
 from rood.evaluation.unit import Arrays
 from rood.threat import Threat
-
-Values = NDArray[np.float64]
 
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
 
@@ -52,14 +47,16 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
             now_out = outside if side == "inside" else _attacked(e, template.dataset, threat)
             aurocs = path.setdefault((side, threat.norm), [clean])
             aurocs.append(metrics.auroc(inside=now_in["scores"], outside=now_out["scores"]))
-            found = [
-                *_attack_findings((now_in, now_out)),
-                checks.tied_scores(inside["scores"], outside["scores"]),
-                checks.rises_with_eps(aurocs),
-                checks.one_side_only(e.sides),
-            ]
-            if side == "both":
-                found.append(checks.too_good(aurocs[-1], threat.eps, threat.norm))
+            case = Case(
+                sets=(now_in, now_out),
+                clean=(inside["scores"], outside["scores"]),
+                aurocs=aurocs,
+                norm=threat.norm,
+                eps=threat.eps,
+                side=side,
+                sides=e.sides,
+            )
+            found = checks.flags(case)
             row = replace(
                 template,
                 scenario=f"{e.attack} {threat}",
@@ -82,44 +79,6 @@ def _attacked(e: Evidence, dataset: str, threat: Threat) -> Arrays:
     return e.attacked[dataset, threat] | (unlimited[-1] if unlimited else {})
 
 
-def _attack_findings(sides: Sequence[Arrays]) -> list[Finding]:
-    """What the attacked sets say of the attack, each on its own: a masked side must not hide."""
-    worst: dict[str, Finding] = {}
-    for a, other in zip(sides, reversed(sides), strict=True):
-        for f in _set_findings(a, other) if "control" in a else ():
-            worst[f.name] = max(worst.get(f.name, f), f, key=lambda f: f.value)
-    return list(worst.values())
-
-
-def _set_findings(a: Arrays, other: Arrays) -> Iterator[Finding]:
-    """A check without its arrays, of a folder that an older rood wrote, is left out."""
-    sign = float(a["sign"][0])  # the wanted way counts up
-    enough = float(a["enough"][0]) if "enough" in a else np.inf
-
-    def values(name: str) -> Values:
-        """An image that is done stopped there: what lies beyond is no merit and no fault."""
-        return np.minimum(sign * a[name].astype(np.float64), enough)
-
-    before = values("control_before")
-    yield checks.zero_gradient(a["zero_gradient"])
-    yield checks.untrue_gradient(a["honesty"])
-    yield checks.random_search_wins(values("control") - before, values("control_after") - before)
-    yield checks.left_the_threat_model(a["left"])
-    if "again" in a:
-        yield checks.two_calls_differ(a["apart"], a["again"], a["before"])
-        yield checks.batch_matters(a["apart"], a["again"], a["control_before"], a["before"])
-        gained = [values(name) - values("before") for name in ("direct", "scores")]
-        yield checks.transfer_beats_direct(*gained)
-        yield checks.base_only(*gained)
-        clean = sign * other.get("before", other["scores"]).astype(np.float64)
-        yield checks.lost_by_rounding(values("control_after"), values("rounded"), clean)
-    if "more" in a:
-        now = sign * other["scores"].astype(np.float64)
-        yield checks.more_steps_gain(values("few_after"), values("more"), now)
-    if "far" in a:
-        yield checks.far_from_zero(sign * a["far"], sign * a["far_start"])
-
-
 def _metric_rows(row: Row, inside: Arrays, outside: Arrays, threshold: float) -> Iterator[Row]:
     s_in, s_out = inside["scores"], outside["scores"]
     row = replace(row, n_in=len(s_in), n_out=len(s_out))
@@ -129,6 +88,6 @@ def _metric_rows(row: Row, inside: Arrays, outside: Arrays, threshold: float) ->
         yield replace(row, metric=metric, value=value, low=low, high=high)
 
 
-def _flag_rows(row: Row, found: Sequence[Finding]) -> Iterator[Row]:
-    for f in found:
-        yield replace(row, metric=f"flag_{f.name}", value=f.value, verdict=f.verdict)
+def _flag_rows(row: Row, found: Sequence[Flag]) -> Iterator[Row]:
+    for flag in found:
+        yield replace(row, metric=f"flag_{flag.name}", value=flag.value, verdict=flag.verdict)

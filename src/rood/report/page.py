@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood._files import write_whole
-from rood.report import figures, gallery, histograms, standing, tables, verdict
+from rood.report import figures, findings, gallery, histograms, tables
 from rood.report.embed import compact, embedded
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
@@ -51,15 +51,15 @@ def render(folder: Folder) -> str:
 def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
     manifest = folder.manifest or {}
     return {
-        "headline": verdict.headline(folder.rows),
-        "sentences": verdict.sentences(folder.rows),
+        "headline": findings.headline(folder.rows),
+        "sentences": findings.sentences(folder.rows),
         "unfinished": tables.unfinished(folder, numbers),
         "overview": _overview(numbers),
         "summaries": tables.summaries(numbers, manifest),
         "attacked": bool(numbers.families),
         "groups": gallery.groups(folder, numbers),
         "example_files": len(folder.examples),
-        "findings": tables.findings(numbers),
+        "flags": tables.flag_summaries(numbers),
         "fixed": tables.fixed(numbers),
         "table": tables.all_numbers(numbers),
         "split": tables.part(manifest, "split"),
@@ -72,7 +72,7 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "budget": tables.part(manifest, "budget"),
         "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        "limits": {"coin_toss": standing.COIN_TOSS, "holds": standing.HOLDS},
+        "limits": {"coin_toss": findings.COIN_TOSS, "holds": findings.HOLDS},
     }
 
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rood.evaluation.checks.base import Wording
 from rood.evaluation.results import Row
-from rood.report.flags import Flag, explain
+from rood.report.findings import explain
 from rood.report.numbers import SIDES, Numbers, budget, highest, lowest
 from rood.report.read import Folder
 from rood.report.words import percent, shown
@@ -95,45 +96,44 @@ def fixed(numbers: Numbers) -> list[Fixed]:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One kind of finding and everywhere it was made."""
+class FlagSummary:
+    """All flags of one check."""
 
-    flag: Flag
+    wording: Wording
     verdict: str  # the worst
-    checks: int
+    checked: int
     passed: int
     places: list[str]  # where it was not passed, with the evidence
 
 
-def findings(numbers: Numbers) -> list[Finding]:
-    """Every flag of the audit, the most serious first."""
+def flag_summaries(numbers: Numbers) -> list[FlagSummary]:
+    """Every check of the audit, the most serious flags first."""
     by_name: dict[str, list[Row]] = {}
     for row in numbers.rows:
         if row.metric.startswith("flag_"):
             by_name.setdefault(row.metric, []).append(row)
     found = []
     for metric, rows in by_name.items():
+        wording = explain(metric)
         verdict = max((row.verdict for row in rows), key=lambda v: SEVERITY.get(v, 0))
         bad = [row for row in rows if SEVERITY.get(row.verdict, 0) > 1]
-        flag = explain(metric)
-        found.append(Finding(flag, verdict, len(rows), len(rows) - len(bad), _places(flag, bad)))
-    return sorted(found, key=lambda f: (-SEVERITY.get(f.verdict, 0), f.flag.title))
+        places = _places(bad, wording.share)
+        found.append(FlagSummary(wording, verdict, len(rows), len(rows) - len(bad), places))
+    return sorted(found, key=lambda f: (-SEVERITY.get(f.verdict, 0), f.wording.title))
 
 
-def _places(flag: Flag, rows: list[Row]) -> list[str]:
-    worst: dict[tuple[str, str], Row] = {}
-    many: dict[tuple[str, str], int] = {}
+def _places(rows: list[Row], share: bool) -> list[str]:
+    by_detector: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        key = (row.model, row.detector)
-        rank = lambda r: (SEVERITY.get(r.verdict, 0), r.value if math.isfinite(r.value) else 0)
-        worst[key] = max(worst.get(key, row), row, key=rank)
-        many[key] = many.get(key, 0) + 1
+        by_detector.setdefault((row.model, row.detector), []).append(row)
     said = []
-    for key, row in worst.items():
-        where = f"{shown(row.detector)} on {shown(row.model)}" if row.detector else shown(row.model)
-        evidence = percent(row.value) if flag.share else f"{row.value:.3g}"
-        times = f", {many[key]} times, worst" if many[key] > 1 else ""
-        said.append(f"{where}: {row.verdict}{times} {evidence}")
+    for (model, detector), flags in by_detector.items():
+        rank = lambda r: (SEVERITY.get(r.verdict, 0), r.value if math.isfinite(r.value) else 0)
+        worst = max(flags, key=rank)
+        where = f"{shown(detector)} on {shown(model)}" if detector else shown(model)
+        evidence = percent(worst.value) if share else f"{worst.value:.3g}"
+        times = f", {len(flags)} times, worst" if len(flags) > 1 else ""
+        said.append(f"{where}: {worst.verdict}{times} {evidence}")
     return said if len(said) <= 8 else [*said[:8], f"and {len(said) - 8} more: see all numbers"]
 
 

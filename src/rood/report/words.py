@@ -1,4 +1,4 @@
-"""How names, numbers and budgets are spelled for a reader."""
+"""How names, numbers and budgets are written for a reader."""
 
 import math
 import unicodedata

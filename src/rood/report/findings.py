@@ -1,16 +1,19 @@
-"""What an audit found, in plain words: a pure function of its rows."""
+"""What an audit found, in sentences: a pure function of its rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
+from rood.evaluation.checks import checks
+from rood.evaluation.checks.base import Wording
 from rood.evaluation.results import Row
-from rood.report.flags import explain
-from rood.report.numbers import Numbers, budget, lowest
-from rood.report.standing import Kind, Standing, standings
+from rood.report.numbers import Budget, Numbers, budget, lowest
 from rood.report.words import count, listed, number, shown
 
-ROUNDED = explain("lost_by_rounding").because  # a warning that the number is too low, not too high
+COIN_TOSS = 0.5  # at or below: the detector has fallen
+HOLDS = 0.8  # at or above: the detector holds
 
+Kind = Literal["fell", "weak", "holds", "unbelieved", "untested", "compare"]
 LABELS: dict[Kind, str] = {
     "fell": "Fallen",
     "weak": "Weakened",
@@ -19,6 +22,77 @@ LABELS: dict[Kind, str] = {
     "untested": "Not tested",
     "compare": "Between networks",
 }
+
+
+def explain(metric: str) -> Wording:
+    """The wording of a flag's row; a flag that no check of this version raises keeps its name."""
+    name = metric.removeprefix("flag_")
+    for check in checks():
+        if check.name == name:
+            return check.wording
+    plain = shown(name.replace("_", " ")) or "unnamed flag"
+    return Wording(plain, plain, "No explanation is known for this flag.", "See rows.jsonl.")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An attacked number, the clean one beside it, and whether to believe it."""
+
+    attacked: Row
+    clean: Row | None  # the same outside images before the attack
+    reasons: tuple[str, ...]  # the flags with the row's own verdict
+    escaped: bool  # the attacked images were outside the budget
+
+    @property
+    def believed(self) -> bool:
+        return self.attacked.verdict != "fail"
+
+    @property
+    def kind(self) -> Kind:
+        # an attack that succeeds is its own proof, however poor its checks, if it kept to the rules
+        if self.attacked.value <= COIN_TOSS and not self.escaped:
+            return "fell"
+        if not self.believed:
+            return "unbelieved"
+        return "holds" if self.attacked.value >= HOLDS else "weak"
+
+    @property
+    def budget(self) -> Budget:
+        return budget(self.attacked.scenario)
+
+    @property
+    def name(self) -> str:
+        return shown(self.attacked.detector)
+
+
+def standings(numbers: Numbers, model: str, family: str) -> list[Standing]:
+    """Every attacked detector of a network at the largest eps, worst first."""
+    found = []
+    scenarios = numbers.largest(family)
+    for detector in numbers.detectors(model):
+        both = numbers.get("auroc", model, detector, scenarios, ("both",))
+        one = numbers.get("auroc", model, detector, scenarios, ("outside", "inside"))
+        attacked = lowest(both or one)
+        if attacked is not None:
+            found.append(_standing(numbers, attacked))
+    return sorted(found, key=lambda s: (s.attacked.value, -(s.clean.value if s.clean else 0)))
+
+
+def _standing(numbers: Numbers, attacked: Row) -> Standing:
+    clean = numbers.get("auroc", attacked.model, attacked.detector, dataset=attacked.dataset)
+    flags = [
+        row.metric
+        for row in numbers.rows
+        if row.metric.startswith("flag_")
+        and (row.model, row.detector) == (attacked.model, attacked.detector)
+        and row.scenario in (attacked.scenario, "")
+        and row.side in (attacked.side, "none")
+        and row.dataset in (attacked.dataset, "")
+        and row.verdict == attacked.verdict in ("warn", "fail")
+    ]
+    reasons = tuple(dict.fromkeys(explain(metric).because for metric in flags))
+    escaped = attacked.verdict == "fail" and "flag_left_the_threat_model" in flags
+    return Standing(attacked, lowest(clean), reasons, escaped)
 
 
 @dataclass(frozen=True)
@@ -178,6 +252,10 @@ def _unbelieved(s: Standing) -> Sentence:
     lead = f"Do not believe the attacked AUROC of {value} of {s.name} on {shown(row.model)}:"
     rest = f"the attack failed its own checks{_why(s)}. Treat the detector as untested."
     return Sentence("unbelieved", lead, rest, row.model)
+
+
+# this warning means that the number is too low, the others that it is too high
+ROUNDED = explain("lost_by_rounding").because
 
 
 def _caution(found: list[Standing]) -> str:

@@ -1,0 +1,35 @@
+"""Was the deployed score itself climbed?"""
+
+import numpy as np
+
+from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
+
+
+class BaseOnly(SetCheck):
+    """Share of the images that owe at least nine tenths of their gain to another function than the
+    deployed score.
+
+    rood always hands the whole pipeline to the attack (ODIN, PRO, low resolution and layered
+    Mahalanobis with their steps on pixels), so this fires where the pipeline could not be
+    climbed and only its base or a surrogate was. Results from elsewhere whose points were
+    crafted for the base should carry it as a failure.
+    """
+
+    place = 8
+    warn, fail = 0.10, 0.50
+    needs = "again"
+    wording = Wording(
+        title="The deployed score itself was not climbed",
+        because="only a surrogate of the deployed score was really attacked",
+        meaning="On this share of the images, nearly all of the gain was found on another "
+        "function, such as the base of a detector that wraps another. Points crafted for the base "
+        "overstate how robust the whole pipeline is.",
+        advice="Attack the pipeline as deployed: use straight-through gradients (BPDA) for steps "
+        "without one, smooth them in a surrogate, or add an attack by queries (square, "
+        "random_search).",
+        share=True,
+    )
+
+    def measure(self, attacked: AttackedSet) -> float:
+        direct, gained = attacked.gains()
+        return float(np.mean((gained > 0) & (direct <= 0.1 * gained)))

@@ -1,0 +1,31 @@
+"""Does a surrogate lead further than the score itself?"""
+
+import math
+
+import numpy as np
+
+from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
+
+
+class TransferBeatsDirect(SetCheck):
+    """Share of the images whose score moved further at a point found for another function (a
+    surrogate) than at the point found for the score itself, by more than a tenth of the mean
+    gain.
+    """
+
+    place = 7
+    warn, fail = 0.10, math.inf
+    needs = "again"
+    wording = Wording(
+        title="A surrogate leads further",
+        because="attacking a surrogate led further than attacking the score",
+        meaning="On this share of the images, climbing a surrogate raised the score clearly more "
+        "than climbing the score itself: its own gradient is partly masked. The number includes "
+        "the better points, and depends on how good the surrogate is.",
+        advice="Give the detector more surrogates, or use worst_of, which tries many ways.",
+        share=True,
+    )
+
+    def measure(self, attacked: AttackedSet) -> float:
+        direct, gained = attacked.gains()
+        return float(np.mean(gained > direct + 0.1 * np.abs(gained).mean() + 1e-12))
