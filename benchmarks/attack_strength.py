@@ -39,6 +39,7 @@ from rood.seeds import Noise, generator
 from rood.shapes import Images
 from rood.threat import Linf, Threat
 from rood_papers.framework.goals import aloe_confidence
+from rood_papers.presets import aloe_official
 
 TEN = ("msp", "entropy", "gen", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn",
        "vim", "pro_msp")  # fmt: skip
@@ -175,7 +176,7 @@ def presets(detector: Detector, inside: bool, bench: Bench) -> dict[str, Climb]:
 
     return {
         "aloe": aloe(PGD.aloe()),
-        "aloe_official": aloe(PGD.aloe_official()),
+        "aloe_official": aloe(aloe_official()),
         "fort": fort,
         "liang": liang,
         "pgd40": PGD(steps=40),

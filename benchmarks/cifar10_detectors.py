@@ -33,7 +33,7 @@ from rood import data, tuning
 from rood.attacks import PGD
 from rood.attacks.base import Goal
 from rood.data.base import ImageSet
-from rood.detectors import DICE, Gram, LayeredMahalanobis, fit_all, registry, score_all
+from rood.detectors import DICE, fit_all, registry, score_all
 from rood.detectors.base import Detector
 from rood.goals import look_in, look_out
 from rood.metrics import METRICS, auroc, summary
@@ -46,6 +46,7 @@ from rood.threat import Linf
 from rood.training.loop import Epoch, train
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
+from rood_papers.presets import OpenOODGram, OpenOODMDSEns
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NET = "net.safetensors"
@@ -71,8 +72,8 @@ TUNED = ("odin", "knn", "gen", "react", "ash_b", "scale")
 
 # what OpenOOD computes under the name of a detector that is defined otherwise here
 PRESETS = {
-    "gram_openood": Gram.openood,
-    "layered_mahalanobis_openood": LayeredMahalanobis.openood,
+    "gram_openood": OpenOODGram,
+    "layered_mahalanobis_openood": OpenOODMDSEns,
 }
 
 

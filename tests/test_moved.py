@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from rood._moved import MOVED, new_path
+from rood import metrics
+from rood._moved import MOVED, new_path, without_removed
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -50,3 +51,18 @@ def test_the_warning_points_at_the_line_that_imports(tmp_path):
     script.write_text("import rood\n\nfrom rood.offline import offline\n")
     done = subprocess.run([sys.executable, "-W", "always", script], capture_output=True, text=True)
     assert "script.py:3: DeprecationWarning" in done.stderr
+
+
+def test_a_function_that_moved_is_still_found():
+    with pytest.warns(DeprecationWarning, match=r"rood.metrics.mape is now rood.analysis.matching"):
+        assert metrics.mape([[1.0, 3.0]], [[1.0, 2.0]]) == 0.25
+    with pytest.raises(AttributeError, match=r"'rood.metrics' has no attribute 'aurroc'"):
+        metrics.aurroc  # noqa: B018
+
+
+def test_settings_of_0_1_lose_the_options_that_are_gone_where_they_were_unused():
+    gram = {"class": "Gram", "orders": 5, "scaled": True, "openood_slip": True}
+    tree = {"detectors": [gram], "attack": {"class": "PGD", "steps": 3, "truncate": False}}
+    kept = {"class": "Gram", "orders": 5, "openood_slip": True}
+    want = {"detectors": [kept], "attack": {"class": "PGD", "steps": 3}}
+    assert without_removed(tree) == want

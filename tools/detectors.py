@@ -236,7 +236,7 @@ held out for that, as in OpenOOD. ODIN, KNN, GEN, ReAct, ASH-B and SCALE are tun
 those {validation} and {outliers} {outliers_of} images; DICE keeps its percentile of 90, as there; PRO has its authors'
 values. Tested on the other test images. `ensemble` is the mean of MSP and energy, `deep_ensemble` one network twice (so
 it equals `entropy`), `low_resolution` shows MSP the images at 12x12: they are here to be attacked, not as good detectors.
-`gram_openood` and `layered_mahalanobis_openood` are `Gram.openood` and `LayeredMahalanobis.openood`, what OpenOOD v1.5
+`gram_openood` and `layered_mahalanobis_openood` are `OpenOODGram` and `OpenOODMDSEns` of `rood_papers.presets`, what OpenOOD v1.5
 computes as Gram and MDSEns.
 
 ## Clean AUROC, per cent

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "rood.bridges": "rood.interop",
@@ -40,6 +41,18 @@ MOVED = {
 }
 PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce")  # now the package rood_papers
 
+NAMES = {  # single functions that moved
+    "rood.metrics.aloe_auroc": "rood_papers.presets",
+    "rood.metrics.mape": "rood.analysis.matching",
+}
+REMOVED: dict[
+    str, dict[str, Any]
+] = {  # options that classes had in 0.1 and that files may name, with their defaults
+    "Gram": {"bounds": "predicted", "scaled": True, "openood_slip": False},
+    "LayeredMahalanobis": {"eta_unit": "pixel"},
+    "PGD": {"truncate": False},
+}
+
 
 def new_path(path: str) -> str | None:
     """Where the module `path` of rood 0.1 is now; None if it never moved."""
@@ -47,6 +60,25 @@ def new_path(path: str) -> str | None:
         if path == old or path.startswith(old + "."):
             return new + path.removeprefix(old)
     return None
+
+
+def name(module: str, attribute: str) -> Any:
+    """What `module.attribute` was in rood 0.1, from where it is now; for a module's __getattr__."""
+    old = f"{module}.{attribute}"
+    if old not in NAMES:
+        raise AttributeError(f"module {module!r} has no attribute {attribute!r}")
+    message = f"{old} is now {NAMES[old]}.{attribute}: import it from there"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(importlib.import_module(NAMES[old]), attribute)
+
+
+def without_removed(tree: Any) -> Any:
+    """Settings from a file of rood 0.1, without options that are gone, where these were unused."""
+    if not isinstance(tree, dict):
+        return [without_removed(v) for v in tree] if isinstance(tree, list) else tree
+    gone = REMOVED.get(str(tree.get("class")), {})
+    kept = {k: v for k, v in tree.items() if k not in gone or v != gone[k]}
+    return {k: without_removed(v) for k, v in kept.items()}
 
 
 class _Alias(Loader):

@@ -15,12 +15,12 @@ from torch import nn
 import rood
 from rood import data
 from rood.analysis import matching
-from rood.analysis.matching import Matched, attack_pairs, match
+from rood.analysis.matching import Matched, attack_pairs, mape, match
 from rood.attacks import PGD, FeatureMatch, Goal
 from rood.attacks.base import as_goal
 from rood.detectors import MSP, ODIN, Energy, Mahalanobis
 from rood.errors import InputError, UnknownNameError
-from rood.metrics import auroc, mape
+from rood.metrics import auroc
 from rood.models.wrap import wrap
 from rood.numerics.softmax import margin
 from rood.seeds import Noise, generator
@@ -456,3 +456,16 @@ def test_features_behind_a_relu_stay_unmatched_and_those_before_it_do_not():
     )
     assert behind > 10 * before
     assert before < 1e-3
+
+
+def test_mape_is_a_share_of_the_largest_target_feature():
+    found, target = [[1.0, 2.0], [0.0, 0.0]], [[3.0, -4.0], [0.0, 5.0]]
+    want = [(2 + 6) / 2 / 4, (0 + 5) / 2 / 5]
+    assert mape(found, torch.tensor(target)).tolist() == want
+    assert mape([[0.0, 0.0], [0.0, 1.0]], np.zeros((2, 2))).tolist() == [0, float("inf")]
+    with pytest.raises(InputError, match=r"one shape \(n, d\), got \(2, 2\) and \(1, 2\)"):
+        mape(found, target[:1])
+    with pytest.raises(InputError, match="features"):
+        mape([1.0], [1.0])
+    with pytest.raises(InputError, match="no NaN in found"):
+        mape([[float("nan")]], [[1.0]])

@@ -157,10 +157,10 @@ def test_gram_scales_with_the_maps(double):
     d = Gram(double.model, orders=4, layers=("0",))
     maps = torch.randn(3, 8, 4, 4, generator=torch.Generator().manual_seed(0)).double()
     want = np.stack([np.concatenate([statistic(m, q) for q in range(1, 5)]) for m in maps.numpy()])
-    close(d._statistics((maps,)), want, rtol=1e-9)
-    close(d._statistics((1e6 * maps,)), 1e12 * want, rtol=1e-9)
+    close(d.statistics((maps,)), want, rtol=1e-9)
+    close(d.statistics((1e6 * maps,)), 1e12 * want, rtol=1e-9)
     maps[:, 0], maps[2] = 0, 0  # a dead channel, a dead image
-    (g,) = torch.autograd.grad(d._statistics((maps.requires_grad_(),)).sum(), maps)
+    (g,) = torch.autograd.grad(d.statistics((maps.requires_grad_(),)).sum(), maps)
     assert g.isfinite().all()
 
 

@@ -28,7 +28,6 @@ from rood.detectors import (
     DeepEnsemble,
     Ensemble,
     Gram,
-    LayeredMahalanobis,
     LowResolution,
     Mahalanobis,
     Mirrored,
@@ -220,8 +219,6 @@ OTHERS = {
     "deep ensemble of two": lambda m: DeepEnsemble([m, other()]),
     "low resolution of knn": lambda m: LowResolution(KNN(m, k=3), size=(16, 16)),
     "gram of some layers": lambda m: Gram(m, layers=("layers.2", "layers.5"), orders=2),
-    "official gram": lambda m: Gram.openood(m, layers=("layers.2",)),
-    "official layered mahalanobis": lambda m: LayeredMahalanobis.openood(m, layers=("layers.2",)),
 }
 
 

@@ -24,8 +24,9 @@ from rood_papers.framework.goals import (
     cross_entropy,
 )
 from rood_papers.framework.sources import Network
+from rood_papers.presets import aloe_official
 
-PRESETS = {"paper": PGD.aloe, "official": PGD.aloe_official}
+PRESETS = {"paper": PGD.aloe, "official": aloe_official}
 Detectors = dict[str, Detector]
 ScoresBySet = dict[str, dict[str, Scores]]
 
@@ -140,10 +141,10 @@ class Bench:
         )
 
     def _climbed(self, goal: Goal, x: Images, preset: str, levels: int) -> Images:
-        first = PRESETS[preset]()
-        attack = replace(first, steps=self.context.size.steps(first.steps))
+        attack = PRESETS[preset]()
         if self.world is DIGITS:  # whole levels and steps of 1/255 are made for small budgets
-            attack = replace(attack, step=None, truncate=False)
+            attack = replace(PGD.aloe(), step=None)
+        attack = replace(attack, steps=self.context.size.steps(attack.steps))
         threat = Linf(levels * self.world.level)
         found = []
         for rows in torch.arange(len(x), device=x.device).split(BATCH):

@@ -20,7 +20,7 @@ from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.odin import ODIN
 from rood.errors import InputError
 from rood.goals import Encoder, features, match
-from rood.metrics import Floats, auroc, mape
+from rood.metrics import Floats, auroc
 from rood.models.model import Model
 from rood.seeds import Noise, generator
 from rood.shapes import Features, Images, Scores, wide
@@ -39,6 +39,7 @@ __all__ = [
     "image_starts",
     "layers",
     "logits",
+    "mape",
     "match",
     "noise_starts",
     "preprocessed_logits",
@@ -189,6 +190,18 @@ def attack_pairs(
     shortest = min(len(part) for part in losses)
     curves = torch.cat([part[:shortest] for part in losses], dim=1)
     return Matched(x_in, torch.cat(found), np.concatenate(error), curves)
+
+
+def mape(found: Any, target: Any) -> Floats:
+    """mean_i |a_i - b_i| / max_i |b_i| for each row a, b; for b = 0, 0 if a = 0, else infinite."""
+    a, b = (torch.as_tensor(v).detach().cpu().double().numpy() for v in (found, target))
+    if a.shape != b.shape or a.ndim != 2 or 0 in a.shape:
+        both = f"{a.shape} and {b.shape}"
+        raise InputError(f"expected features of one shape (n, d), got {both}: flatten each image's")
+    if np.isnan(a).any() or np.isnan(b).any():
+        raise InputError("expected no NaN in found and target features, got some: drop those rows")
+    error, scale = np.abs(a - b).mean(axis=1), np.abs(b).max(axis=1)
+    return np.divide(error, scale, out=np.where(error > 0, np.inf, 0.0), where=scale > 0)
 
 
 def _recorded(goal: Goal) -> tuple[Goal, list[Scores]]:

@@ -1,8 +1,5 @@
 """How far the Gram matrices of the feature maps leave the range seen in training."""
 
-from collections.abc import Sequence
-from typing import Literal
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,10 +16,6 @@ from rood.shapes import Images, Labels, Scores
 TINY = 1e-300  # keeps the q-th root's slope finite at 0, in float64, and moves no value
 HELD_OUT = 10  # one training image in so many sets the scale of a layer, not its bounds
 
-# what OpenOOD's ResNet-18 lists, in our ResNet-18: the stem behind its ReLU (which the first
-# block's shortcut passes on), three stages, and the fourth one pooled
-OPENOOD_LAYERS = ("blocks.0.shortcut", "blocks.1", "blocks.3", "blocks.5", "pool")
-
 
 class Gram(OutputDetector):
     r"""s(x) = (1 / max p) sum_l d_l(x) / E[d_l / max p], d_l the deviation of layer l.
@@ -31,8 +24,7 @@ class Gram(OutputDetector):
     greatest value over training images predicted as the same class: d_l sums how far they lie
     outside, relative to the bound. Sastry & Oore, *Detecting Out-of-Distribution Examples with Gram
     Matrices*, ICML 2020, arXiv:1912.12510. The expectation is over held-out training images. Inside
-    the bounds d_l is flat, so an attacker climbs a smooth surrogate. `openood` is what OpenOOD v1.5
-    computes under this name.
+    the bounds d_l is flat, so an attacker climbs a smooth surrogate.
     """
 
     gradient = "surrogate"
@@ -47,74 +39,61 @@ class Gram(OutputDetector):
         *,
         orders: int = 5,
         layers: tuple[str, ...] | None = None,  # None: every convolution, every ReLU module
-        bounds: Literal["predicted", "label"] = "predicted",  # the class an image sets bounds of
-        scaled: bool = True,  # False: neither E[d_l] nor max p, and no image is held out
-        openood_slip: bool = False,  # all rows' sum against bounds of single rows, sign turned
     ) -> None:
         super().__init__(model)
         if orders < 1:
             raise InputError(f"expected orders >= 1, got {orders}")
-        if bounds not in ("predicted", "label"):
-            raise InputError(f"expected bounds 'predicted' or 'label', got {bounds!r}")
         self.orders = orders
         self.layers = layers
-        self.bounds = bounds
-        self.scaled = scaled
-        self.openood_slip = openood_slip
         self.taps = layers or _default_layers(model)
 
-    @classmethod
-    def openood(cls, model: Model, *, layers: tuple[str, ...] = OPENOOD_LAYERS) -> "Gram":
-        """OpenOOD v1.5's, times 50: bounds by label, no scale, and a slip that is kept.
-
-        It bounds the single row sums of all channels together, holds the sum of an image's row sums
-        against them, and takes the deviation for confidence.
-        """
-        return cls(model, layers=layers, bounds="label", scaled=False, openood_slip=True)
-
     def start(self) -> None:
-        k = self.model.classes
         self._low: Tensor | None = None
-        self._high = torch.empty(k, 0)
+        self._high = torch.empty(self.model.classes, 0)
         self._held = Sample(1000)
         self._sizes: list[int] = []
 
     def see(self, out: Outputs, labels: Labels) -> None:
-        rows = self._rows(out.maps)
-        self._sizes = [self.orders * (1 if self.openood_slip else m.shape[1]) for m in out.maps]
+        stats = self.statistics(out.maps)
+        self._sizes = [self.orders * m.shape[1] for m in out.maps]
         predicted = out.logits.argmax(dim=1)
         keys = row_keys(out.features) if out.keys is None else out.keys
-        held = (keys % HELD_OUT == 0) & self.scaled
+        held = keys % HELD_OUT == 0
         extra = torch.stack([predicted.double(), _log_inverse_top(out).double()], dim=1)
-        stats = self._judged([r[held] for r in rows])
-        self._held.see(torch.cat([stats, extra[held]], dim=1), keys[held])
-        low, high = self._extremes([r[~held] for r in rows])
+        self._held.see(torch.cat([stats, extra], dim=1)[held], keys[held])
+        self.widen(stats[~held], stats[~held], predicted[~held])
+
+    def widen(self, low: Float[Tensor, "b s"], high: Float[Tensor, "b s"], classes: Labels) -> None:
+        """Extend the bounds of each image's class to that image's values."""
         if self._low is None:
             self._low = low.new_full((self.model.classes, low.shape[1]), torch.inf)
             self._high = -self._low
-        classes = predicted if self.bounds == "predicted" else self._known(labels).to(keys.device)
-        place = classes[~held, None].expand_as(low)
+        place = classes[:, None].expand_as(low)
         self._low.scatter_reduce_(0, place, low, "amin")
         self._high.scatter_reduce_(0, place, high, "amax")
 
     def finish(self) -> None:
         assert self._low is not None
         rows = self._held.rows()
-        if (self.scaled and len(rows) == 0) or not self._low.isfinite().any():
+        if len(rows) == 0 or not self._low.isfinite().any():
             raise InputError(
                 f"expected training images enough to hold one in {HELD_OUT} out for Gram's scale, "
                 "got too few: give more"
             )
-        never = ~self._low.isfinite()  # a class without images: the range of all classes
+        self.settle_bounds()
+        self.weight_ = self._weights(rows)
+        del self._held, self._sizes
+
+    def settle_bounds(self) -> None:
+        """Set `low_` and `high_`; a class without images gets the range of all classes."""
+        assert self._low is not None
+        never = ~self._low.isfinite()
         self.low_ = torch.where(never, self._low.amin(dim=0).expand_as(self._low), self._low)
         self.high_ = torch.where(never, self._high.amax(dim=0).expand_as(self._high), self._high)
-        self.weight_ = self._weights(rows) * (-1 if self.openood_slip else 1)
-        del self._low, self._high, self._held, self._sizes
+        del self._low, self._high
 
     def _weights(self, held: Float[Tensor, "n s2"]) -> Float[Tensor, " s"]:
         """1 / E[d_l] of each statistic's layer, from what `see` kept of the held-out images."""
-        if not self.scaled:
-            return torch.ones_like(self.low_[0])
         stats, predicted, log_scale = held[:, :-2], held[:, -2].long(), held[:, -1]
         deviation = _deviation(stats, self.low_[predicted], self.high_[predicted])
         deviation = deviation * log_scale.exp()[:, None]
@@ -123,57 +102,35 @@ class Gram(OutputDetector):
         return (1 / (layers + 1e-7)).repeat_interleave(sizes)
 
     def score_outputs(self, out: Outputs) -> Scores:
+        return self.deviation(out) * _log_inverse_top(out).double().exp()
+
+    def deviation(self, out: Outputs) -> Scores:
+        """sum_l d_l / E[d_l], in float64."""
         y = out.logits.argmax(dim=1)
-        deviation = _deviation(self._statistics(out.maps), self.low_[y], self.high_[y])
-        s = deviation @ self.weight_
-        return s * _log_inverse_top(out).double().exp() if self.scaled else s
+        return _deviation(self.statistics(out.maps), self.low_[y], self.high_[y]) @ self.weight_
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """Soft margins: outside as they are, inside a slope that leads to the nearest bound."""
+        """Soft margins: exact outside the bounds, and inside a slope to the nearest bound."""
 
         def soft(x: Images) -> Scores:
             out = self.model(x, self.taps)
             y = out.logits.argmax(dim=1)
             low, high = self.low_[y], self.high_[y]
-            v = self._statistics(out.maps)
+            v = self.statistics(out.maps)
             width = (high - low) / 4 + 1e-6
             above = softplus((v - high) / width) * width / (high + 1e-6).abs()
             below = softplus((low - v) / width) * width / (low + 1e-6).abs()
-            outside = ((above + below) @ self.weight_.abs()).log().to(x.dtype)
-            return -outside if self.openood_slip else outside
+            return ((above + below) @ self.weight_).log().to(x.dtype)
 
         return (soft,)
 
-    def _statistics(self, maps: tuple[Tensor, ...]) -> Float[Tensor, "b s"]:
+    def statistics(self, maps: tuple[Tensor, ...]) -> Float[Tensor, "b s"]:
         """What an image is judged by, every layer and order side by side, float64."""
-        return self._judged(self._rows(maps))
+        return torch.cat(self.row_sums(maps), dim=1)
 
-    def _rows(self, maps: tuple[Tensor, ...]) -> list[Float[Tensor, "b _"]]:
+    def row_sums(self, maps: tuple[Tensor, ...]) -> list[Float[Tensor, "b _"]]:
         """The signed q-th roots of the Gram matrices' row sums, for every layer and order."""
         return [_row_sums(m, q) for m in maps for q in range(1, self.orders + 1)]
-
-    def _judged(self, rows: Sequence[Float[Tensor, "b _"]]) -> Float[Tensor, "b s"]:
-        return torch.cat(
-            [r.sum(dim=1, keepdim=True) if self.openood_slip else r for r in rows], dim=1
-        )
-
-    def _extremes(
-        self, rows: Sequence[Float[Tensor, "b _"]]
-    ) -> tuple[Float[Tensor, "b s"], Float[Tensor, "b s"]]:
-        """What an image lowers the lower and raises the upper bounds to."""
-        if not self.openood_slip:
-            return (whole := torch.cat(list(rows), dim=1)), whole
-        low = torch.cat([r.amin(dim=1, keepdim=True) for r in rows], dim=1)
-        return low, torch.cat([r.amax(dim=1, keepdim=True) for r in rows], dim=1)
-
-    def _known(self, labels: Labels) -> Labels:
-        k = self.model.classes
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < k:
-            raise InputError(
-                f"expected labels 0 to {k - 1}, got {int(labels.min())} to {int(labels.max())}: "
-                "bounds='label' learns class by class"
-            )
-        return labels
 
 
 def _row_sums(maps: Tensor, q: int) -> Float[Tensor, "b c"]:

@@ -1,7 +1,7 @@
 """Mahalanobis confidences of several layers, weighed alike or by a regression."""
 
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -19,9 +19,6 @@ from rood.shapes import Batches, Images, Labels, Scores
 
 L = TypeVar("L", bound="LayeredMahalanobis")
 
-# the stem behind its ReLU in our ResNet-18, which the first block's shortcut passes on
-OPENOOD_LAYERS = ("blocks.0.shortcut",)
-
 
 class LayeredMahalanobis(Detector):
     r"""s(x) = sum_l w_l M_l(x_l) + b, M_l = max_k -(phi_l - mu_lk)' Sigma_l^-1 (phi_l - mu_lk) / 2.
@@ -29,8 +26,7 @@ class LayeredMahalanobis(Detector):
     phi_l is the spatial mean of layer l's map; x_l = x + eta sign(grad M_l(x)) a step of its own
     for each layer. Lee et al., *A Simple Unified Framework for Detecting Out-of-Distribution
     Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888. After fit() the weights are
-    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit). `openood` is
-    what OpenOOD v1.5 computes as MDSEns.
+    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit).
     """
 
     gradient = "almost_everywhere"
@@ -45,24 +41,13 @@ class LayeredMahalanobis(Detector):
         *,
         layers: tuple[str, ...] | None = None,  # None: the last of every stage of the network
         eta: float = 0.0,
-        eta_unit: Literal["pixel", "std"] = "pixel",  # std: of the normalised input
     ) -> None:
         super().__init__(model)
         if not eta >= 0:
             raise InputError(f"expected eta >= 0, got {eta}")
-        if eta_unit not in ("pixel", "std"):
-            raise InputError(f"expected eta_unit 'pixel' or 'std', got {eta_unit!r}")
         self.layers = layers
         self.eta = eta
-        self.eta_unit = eta_unit
         self.confidences = _Confidences(model, layers=layers)
-
-    @classmethod
-    def openood(
-        cls, model: Model, *, layers: tuple[str, ...] = OPENOOD_LAYERS
-    ) -> "LayeredMahalanobis":
-        """OpenOOD v1.5's MDSEns: of all layers the stem alone, 0.0014 / 0.5 in normalised units."""
-        return cls(model, layers=layers, eta=0.0028, eta_unit="std")
 
     def fit_images(self, batches: Batches) -> None:
         n = self.confidences.maps  # more than layers where one runs several times
@@ -77,7 +62,7 @@ class LayeredMahalanobis(Detector):
 
         def stepped(one: ScoreFunction) -> Images:
             _, gradient = score_and_gradient(one, x)
-            return at(x.detach() + self._step() * gradient.sign(), x)
+            return at(x.detach() + self.step() * gradient.sign(), x)
 
         return self._terms(x, stepped)
 
@@ -85,7 +70,7 @@ class LayeredMahalanobis(Detector):
         """The sign smoothed to tanh: with a large eta its flips are most of what can be gained."""
 
         def smooth(x: Images) -> Scores:
-            stepped = lambda one: x + self._step() * smooth_sign(one, x)
+            stepped = lambda one: x + self.step() * smooth_sign(one, x)
             return self._weighed(self._terms(x, stepped)).to(x.dtype)
 
         return (smooth,) if self.eta > 0 else ()
@@ -98,8 +83,9 @@ class LayeredMahalanobis(Detector):
         layers = [lambda v, i=i: every(v)[:, i] for i in range(len(self.weights_))]
         return torch.stack([one(stepped(one)) for one in layers], dim=1)
 
-    def _step(self) -> Tensor | float:
-        return self.eta * self.model.std if self.eta_unit == "std" else self.eta
+    def step(self) -> Tensor | float:
+        """The size of the step along the sign, in pixel units."""
+        return self.eta
 
     def _weighed(self, terms: Float[Tensor, "b l"]) -> Float[Tensor, " b"]:
         return terms @ self.weights_.double() + self.bias_

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from rood._files import write_whole
+from rood._moved import without_removed
 from rood.errors import ResultsError
 from rood.evaluation.results import Row
 
@@ -89,7 +90,7 @@ class Folder:
         if not path.exists():
             return
         try:
-            before = json.loads(path.read_text())["settings"]
+            before = without_removed(json.loads(path.read_text())["settings"])
         except (ValueError, KeyError, TypeError, OSError) as e:
             raise ResultsError(
                 f"cannot read {path}: delete it to go on with the same settings, "

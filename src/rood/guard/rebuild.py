@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from rood import config, detectors
+from rood._moved import without_removed
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, CheckpointError, RoodError
 from rood.models.model import Model
@@ -52,8 +53,12 @@ def rebuilt(tree: Any, networks: Sequence[Model]) -> Detector:
     if not isinstance(name, str) or (cls := _registered(name)) is None:
         raise CheckpointError(f"expected the class of a detector of rood, got {name!r}")
     parameters = _parameters(cls)
+    tree = without_removed(tree)
     if wrong := (set(tree) - {"class"}) ^ {p.name for p in parameters}:
-        raise CheckpointError(f"the arguments of {name} differ in {', '.join(sorted(wrong))}")
+        raise CheckpointError(
+            f"the arguments of {name} differ in {', '.join(sorted(wrong))}: "
+            "fit the guard again with this version of rood"
+        )
     values = {p.name: _revived(tree[p.name], networks) for p in parameters}
     places = [values.pop(p.name) for p in parameters if p.kind is not p.KEYWORD_ONLY]
     if not all(map(_are_parts, places)) or any(map(_are_parts, values.values())):

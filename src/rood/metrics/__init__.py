@@ -1,11 +1,13 @@
 """How well scores tell ID from OOD images; every metric takes (inside=..., outside=...) scores."""
 
+from typing import Any
+
+from rood import _moved
 from rood.metrics.ranking import (
     METRICS,
     Curve,
     Floats,
     Interval,
-    aloe_auroc,
     aupr_in,
     aupr_out,
     auroc,
@@ -15,7 +17,6 @@ from rood.metrics.ranking import (
     false_alarm_at,
     fpr_at_tpr_in,
     fpr_at_tpr_out,
-    mape,
     missed_at,
     summary,
     threshold_at_tpr,
@@ -27,7 +28,6 @@ __all__ = [
     "Curve",
     "Floats",
     "Interval",
-    "aloe_auroc",
     "aupr_in",
     "aupr_out",
     "auroc",
@@ -37,9 +37,12 @@ __all__ = [
     "false_alarm_at",
     "fpr_at_tpr_in",
     "fpr_at_tpr_out",
-    "mape",
     "missed_at",
     "summary",
     "threshold_at_tpr",
     "wilson",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return _moved.name(__name__, name)

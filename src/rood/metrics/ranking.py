@@ -80,12 +80,6 @@ def auroc(*, inside: ArrayLike, outside: ArrayLike) -> float:
     return float(_auroc(curve(inside, outside)))
 
 
-def aloe_auroc(*, inside: ArrayLike, outside: ArrayLike) -> float:
-    """P(s_out > s_in): ties count as errors, as in ALOE's code; only for reproducing its tables."""
-    c = curve(inside, outside)
-    return float((np.diff(c.kept_out) * c.kept_in[:-1]).sum() / (c.n_in * c.n_out))
-
-
 def aupr_in(*, inside: ArrayLike, outside: ArrayLike) -> float:
     """Average precision (step-wise, not trapezoidal) with in-distribution positive."""
     return float(_aupr_in(curve(inside, outside)))
@@ -147,16 +141,6 @@ def false_alarm_at(threshold: float, *, inside: ArrayLike) -> float:
 def detection_error_at(threshold: float, *, inside: ArrayLike, outside: ArrayLike) -> float:
     """Half the sum of both errors at a threshold that was fixed beforehand."""
     return (missed_at(threshold, outside=outside) + false_alarm_at(threshold, inside=inside)) / 2
-
-
-def mape(found: ArrayLike, target: ArrayLike) -> Floats:
-    """mean_i |a_i - b_i| / max_i |b_i| for each row a, b; for b = 0, 0 if a = 0, else infinite."""
-    a, b = _numbers(found, "found features"), _numbers(target, "target features")
-    if a.shape != b.shape or a.ndim != 2 or 0 in a.shape:
-        both = f"{a.shape} and {b.shape}"
-        raise InputError(f"expected features of one shape (n, d), got {both}: flatten each image's")
-    error, scale = np.abs(a - b).mean(axis=1), np.abs(b).max(axis=1)
-    return np.divide(error, scale, out=np.where(error > 0, np.inf, 0.0), where=scale > 0)
 
 
 def wilson(share: float, n: int) -> Interval:

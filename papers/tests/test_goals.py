@@ -1,4 +1,4 @@
-"""ALOE's attacks, as written and as coded, against slow references and what is known of them."""
+"""ALOE's goals as written and as coded, against slow references and what is known of them."""
 
 import copy
 import math
@@ -8,155 +8,26 @@ import numpy as np
 import pytest
 import references as ref
 import torch
-from refusals import refused
 from torch import nn
 
 from rood import data, wrap
-from rood.attacks import PGD, RandomSearch, registry
+from rood.attacks import PGD, RandomSearch
 from rood.attacks.base import value_and_gradient
 from rood.detectors import MSP, LayeredMahalanobis
-from rood.errors import InputError, NotFittedError
+from rood.errors import NotFittedError
 from rood.goals import look_in, look_out, misclassify
 from rood.metrics import auroc
 from rood.models import zoo
 from rood.models.model import Model
 from rood.seeds import generator
-from rood.testing import attack_checks
-from rood.testing import attacks as contract
-from rood.threat import L2, Linf
+from rood.threat import Linf
 from rood_papers.framework.goals import (
     aloe_confidence,
     aloe_mahalanobis,
     aloe_mahalanobis_official,
     cross_entropy,
 )
-
-LEVELS = (torch.arange(256) / 255).view(1, 1, 16, 16)  # one image with every 8-bit value
-
-
-class Pushed:
-    """A goal whose gradient has a given sign at each call, in every pixel; it keeps what it saw."""
-
-    def __init__(self, *signs):
-        self.signs, self.seen = signs, []
-
-    def __call__(self, x):
-        sign = self.signs[min(len(self.seen), len(self.signs) - 1)]
-        self.seen.append(x.detach())
-        return sign * x.flatten(1).sum(dim=1)
-
-    def levels(self, x):
-        """How many levels away from x every pixel was, at each call."""
-        return [((v - x) * 255).round().flatten() for v in self.seen]
-
-
-def official(**changes):
-    return replace(PGD.aloe_official(), **{"compare": False, "random_start": False} | changes)
-
-
-def pushed(eps, *signs, **changes):
-    """Levels moved at the start and after each of these pushes."""
-    goal = Pushed(*signs)
-    attack = official(steps=len(signs), **changes)
-    goal.seen.append(attack(goal, LEVELS, Linf(eps / 255), generator(0)))
-    return goal.levels(LEVELS)
-
-
-def share(hits, sign, eps):
-    """Per cent of the pixel values that have room for eps levels."""
-    value = torch.arange(256)
-    room = value <= 255 - eps if sign > 0 else value >= eps
-    return 100 * hits[room].float().mean().item()
-
-
-# the stepping as coded (spec F.3, G.6)
-
-
-def test_the_presets_are_the_published_ones_and_no_registry_entries():
-    written, coded = PGD.aloe(), PGD.aloe_official()
-    assert (written.steps, written.step, written.keep) == (10, 1 / 255, "last")
-    assert written.restarts == 1
-    assert written.random_start
-    assert coded == replace(written, truncate=True)
-    assert [n for n in registry.names() if "pgd" in n and "mono" not in n] == ["apgd", "pgd"]
-    assert registry.get("pgd") is PGD
-
-
-@pytest.mark.parametrize(("sign", "at_four", "at_three"), [(+1, 7.9, 92), (-1, 1.6, 100)])
-def test_truncation_stops_most_pixels_at_three_levels(sign, at_four, at_three):
-    end = pushed(4, *[sign] * 10)[-1]
-    assert share(end == 4 * sign, sign, 4) == pytest.approx(at_four, abs=0.05)
-    assert share(end.abs() >= 3, sign, 4) == 100
-    end = pushed(8, *[sign] * 10)[-1]
-    assert share(end == 3 * sign, sign, 8) == pytest.approx(at_three, abs=0.5)
-    end = pushed(3, *[sign] * 10)[-1]
-    assert share(end == 3 * sign, sign, 3) == 100
-
-
-def test_without_truncation_every_pixel_gets_there():
-    for eps in (1, 4, 8):
-        end = pushed(eps, *[1] * 10, truncate=False)[-1]
-        assert share(end == eps, 1, eps) == 100
-
-
-def test_a_truncated_start_is_x_itself_at_one_level():
-    x = torch.rand(64, 3, 16, 16, generator=generator(0, "images")).mul(255).round() / 255
-    goal = Pushed(1)
-    official(random_start=True)(goal, x, Linf(1 / 255), generator(1))
-    assert torch.equal(goal.seen[0], x)
-    goal = Pushed(1)
-    official(random_start=True)(goal, x, Linf(2 / 255), generator(1))
-    (start, *_) = goal.levels(x)
-    inner = ((x * 255 >= 2) & (x * 255 <= 253)).flatten()
-    assert set(start.tolist()) == {-1, 0, 1}
-    assert (start[inner] == 0).float().mean() == pytest.approx(0.5, abs=0.01)
-
-
-def test_the_start_as_written_is_really_random():
-    goal = Pushed(1)
-    PGD.aloe()(goal, LEVELS, Linf(1 / 255), generator(0))
-    inner = (255 * (goal.seen[0] - LEVELS)).flatten()[1:-1]
-    assert (inner.abs() > 0).all()
-    assert inner.std() == pytest.approx(1 / math.sqrt(3), abs=0.05)
-
-
-def test_a_pixel_without_gradient_decays_a_level_a_step():
-    start, *later = pushed(3, *[1] * 3, *[0] * 3)[3:]
-    before = start
-    for now in later:
-        lost = before - now
-        assert set(lost.tolist()) == {0, 1}
-        before = now
-    assert ((start == 3) & (later[-1] == 0)).sum() > 50
-
-
-def test_a_step_back_can_lose_two_levels():
-    *_, two, back = pushed(3, 1, 1, -1)
-    lost = (two - back)[two == 2]
-    assert set(lost.tolist()) == {1, 2}
-    assert (lost == 2).sum() > 50
-
-
-def test_stepping_is_that_of_a_plain_loop_over_float32_numbers():
-    """One pixel after the other, from the description alone."""
-    signs, eps, full = [1, 1, 1, 1, 1, -1, -1, 0, 1, -1, -1, -1, -1, -1], 5, np.float32(255)
-    trail = pushed(eps, *signs)
-    for value, x in enumerate(LEVELS.flatten().numpy()):
-        delta, want = np.float32(0), [0]
-        for sign in signs:
-            delta = np.float32(int(delta + np.float32(sign)))
-            delta = np.clip(delta, np.float32(-eps), np.float32(eps))
-            delta = (np.clip(x + delta / full, np.float32(0), np.float32(1)) - x) * full
-            want.append(round(float(delta)))
-        assert [int(t[value]) for t in trail] == want
-
-
-def test_truncation_is_refused_where_it_would_stop_every_step():
-    attack = PGD.aloe_official()
-    refused(InputError, "got l2:0.5", attack, Pushed(1), LEVELS, L2(0.5), generator(0))
-
-
-# the goals: Algorithms 1 and 2
+from rood_papers.presets import aloe_official
 
 
 def smooth_model():
@@ -336,7 +207,7 @@ def test_official_algorithm_2_masks_its_gradient_and_algorithm_2_does_not(world,
     probe = x.clone().requires_grad_()
     (raw,) = torch.autograd.grad(masked(probe).sum(), probe)
     assert (raw.isnan() if nan else raw == 0).all()
-    for attack in (PGD.aloe(), PGD.aloe_official()):
+    for attack in (PGD.aloe(), aloe_official()):
         still = replace(attack, random_start=False)
         assert torch.equal(still(masked, x, Linf(4 / 255), generator(0)), x)
         found = attack(aloe_mahalanobis(d, inside=True), x, Linf(4 / 255), generator(0))
@@ -393,43 +264,11 @@ def test_on_digits_it_lowers_the_auroc_and_the_detector_s_own_score_lowers_it_mo
     papers = aloe_confidence(model, True), aloe_confidence(model, False)
     own = look_out(d), look_in(d)
     written = attacked_auroc(d, PGD.aloe(), papers, inside, outside)
-    coded = attacked_auroc(d, PGD.aloe_official(), papers, inside, outside)
+    coded = attacked_auroc(d, aloe_official(), papers, inside, outside)
     best = attacked_auroc(d, replace(PGD.aloe(), keep="best"), own, inside, outside)
     assert written < clean - 0.15
     assert written < coded < clean - 0.1
     assert best <= written
-
-
-def test_the_last_iterate_swings_around_the_best():
-    """With steps as large as the ball it ends on either side of an optimum within."""
-    x = some_images(8)
-    goal = lambda v: -(v - x - 0.3 / 255).square().flatten(1).sum(dim=1)
-    last, best = (
-        goal(replace(PGD.aloe(), keep=keep, compare=False)(goal, x, Linf(1 / 255), generator(0)))
-        for keep in ("last", "best")
-    )
-    assert (best >= last).all()
-    assert (best > last).any()
-
-
-@pytest.mark.parametrize("preset", [PGD.aloe, PGD.aloe_official])
-def test_the_presets_keep_the_contract_of_an_attack(preset, world, monkeypatch):
-    # ten steps of 1/255 do not cross a ball of 8/255 from its far side
-    left_out = {"check_reaches_the_optimum_of_a_linear_goal"}
-    if preset == PGD.aloe_official:  # which refuses L2
-        monkeypatch.setattr(contract, "THREATS", (Linf(8 / 255), Linf(1 / 255), Linf(0.0)))
-        left_out.add("check_treats_each_image_on_its_own")
-    for check in attack_checks(preset):
-        if check.__name__ not in left_out:
-            check(preset, world.copy())
-
-
-def test_the_official_preset_treats_each_image_on_its_own(world):
-    x = world.inside[:6]
-    attacked = lambda x: PGD.aloe_official()(contract._waves, x, Linf(4 / 255), generator(5))
-    together = attacked(x)
-    assert torch.equal(torch.cat([attacked(one) for one in x.split(1)]), together)
-    assert torch.equal(attacked(x.flip(0)).flip(0), together)
 
 
 def test_random_search_does_not_find_more_than_the_presets(world):
