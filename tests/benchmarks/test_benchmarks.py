@@ -16,7 +16,7 @@ from benchmarks import attack, auditing, fitting, gpu, growth, guard, measure, s
 from benchmarks.measure import Claim
 from rood.attacks import APGD, PGD
 from rood.attacks.base import Goal
-from rood.data._ahead import ahead
+from rood.data.base import prefetched
 from rood.detectors import KNN, MSP, Mahalanobis
 from rood.detectors.knn import _Rows
 from rood.errors import CapabilityError
@@ -249,8 +249,8 @@ def test_a_recorded_goal_gives_the_very_same_images(kind, attack, threat):
 
 
 def test_reading_ahead_changes_neither_items_nor_order():
-    assert list(ahead(iter(range(5)))) == list(range(5))
-    assert list(ahead(iter(()))) == []
+    assert list(prefetched(iter(range(5)))) == list(range(5))
+    assert list(prefetched(iter(()))) == []
 
 
 def test_the_next_item_is_made_while_one_is_worked_on():
@@ -261,7 +261,7 @@ def test_the_next_item_is_made_while_one_is_worked_on():
         second.set()
         yield 2
 
-    read = ahead(items())
+    read = prefetched(items())
     assert next(read) == 1
     assert second.wait(timeout=10)  # though nobody has asked for it
     assert next(read) == 2
@@ -272,7 +272,7 @@ def test_what_fails_while_reading_ahead_is_raised_in_its_turn():
         yield 1
         raise ValueError("torn")
 
-    read = ahead(items())
+    read = prefetched(items())
     assert next(read) == 1
     with pytest.raises(ValueError, match="torn"):
         next(read)

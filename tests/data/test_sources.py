@@ -185,14 +185,14 @@ def test_a_cache_that_cannot_be_written_is_said_and_leaves_no_part_of_a_file(
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rood.data._cache.os.replace", full)
+    monkeypatch.setattr("rood.data.cache.os.replace", full)
     with pytest.raises(
-        DataError, match=r"no space left on device\): name another folder with ROOD"
+        DataError, match=r"no space left on device\): set ROOD_CACHE to another folder"
     ):
         data.load(str(folder))
     assert not list(cache.iterdir())
     monkeypatch.setenv("ROOD_CACHE", str(folder / "a" / "0.png"))
-    with pytest.raises(DataError, match="cannot keep images in"):
+    with pytest.raises(DataError, match="cannot write to the cache"):
         data.load(str(folder))
 
 
@@ -287,7 +287,7 @@ def test_what_torchvision_cannot_read_is_named_or_skipped(torchvision, tmp_path,
 def test_what_is_no_picture_at_all_is_not_skipped(torchvision, monkeypatch):
     """Every image of such a set is so, and leaving them out would hide why."""
     monkeypatch.setattr(Fake, "__getitem__", lambda *_: (np.zeros(3), 0))
-    with pytest.raises(DataError, match="expected a picture at image 0 of FAKE, got ndarray"):
+    with pytest.raises(DataError, match="expected an image at image 0 of FAKE, got ndarray"):
         data.load("torchvision:FAKE?root=x&train=false", skip_bad=True)
 
 

@@ -11,7 +11,7 @@ from toy_training import drawn, toy
 
 from rood.errors import InputError
 from rood.models import backbones
-from rood.models.generative._dcgan import Critic, Painter, doublings
+from rood.models.generative.dcgan import Critic, Painter, doublings
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.training.loop import train

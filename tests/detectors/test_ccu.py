@@ -15,7 +15,7 @@ from rood.detectors import CCU as Detector
 from rood.errors import InputError
 from rood.goals import look_in
 from rood.models import backbones, checkpoint
-from rood.models.generative._mixtures import Kept, Mixtures, fitted, principal, spherical
+from rood.models.generative.mixtures import Kept, Mixtures, fitted, principal, spherical
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.testing import World

@@ -14,7 +14,7 @@ from rood.attacks import PGD
 from rood.detectors import CLIP, MSP
 from rood.errors import CapabilityError, InputError
 from rood.goals import look_in
-from rood.models.clip import zero_shot
+from rood.models.sources.clip import zero_shot
 from rood.threat import Linf
 
 

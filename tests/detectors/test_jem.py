@@ -15,7 +15,7 @@ from rood.detectors import JEM as Detector
 from rood.detectors import MSP, Energy
 from rood.errors import CheckpointError, InputError, RoodError
 from rood.models import backbones
-from rood.models.generative._sgld import log_density, sampled
+from rood.models.generative.sgld import log_density, sampled
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.testing._support import as_in_production

@@ -18,8 +18,8 @@ from rood.attacks import PGD
 from rood.detectors import KNN, MSP, fit_all
 from rood.errors import DataError
 from rood.goals import look_in
-from rood.models import sources
-from rood.models.logits_only import logits_only
+from rood.models.load import load_network
+from rood.models.wrap import logits_only
 from rood.threat import Linf
 
 pytestmark = pytest.mark.filterwarnings("default")  # of other libraries, about each other
@@ -81,7 +81,7 @@ def test_a_network_of_timm_comes_with_its_own_mean_std_and_size(name, tmp_path):
     torch.manual_seed(0)
     net = timm.create_model(name, pretrained=False).eval()
     save_file(net.state_dict(), tmp_path / "w.safetensors")
-    model, card = sources.load(f"timm:{name}", weights=tmp_path / "w.safetensors")
+    model, card = load_network(f"timm:{name}", weights=tmp_path / "w.safetensors")
     config = timm.data.resolve_model_data_config(net)
     assert card["shape"] == [3, 224, 224]
     assert (card["mean"], card["std"]) == (list(config["mean"]), list(config["std"]))

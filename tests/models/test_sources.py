@@ -20,9 +20,10 @@ from rood.detectors import KNN, MSP
 from rood.errors import CapabilityError, CheckpointError, InputError, UnknownNameError
 from rood.goals import look_in
 from rood.models import zoo
-from rood.models.logits_only import logits_only, without_features
-from rood.models.sources import find, load
+from rood.models.load import find_network as find
+from rood.models.load import load_network as load
 from rood.models.sources.huggingface import normalisation
+from rood.models.wrap import logits_only, without_features
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 SHAPE = (3, 8, 8)
@@ -146,7 +147,7 @@ def test_functions_and_weights_that_do_not_fit_are_refused_with_the_reason(modul
 
 def test_a_network_that_does_not_tell_its_size_is_asked_for_it(module):
     module.make = make_net
-    with pytest.raises(InputError, match="expected the size of the images that 'own_nets:make'"):
+    with pytest.raises(InputError, match="expected the image size for 'own_nets:make'"):
         load("own_nets:make")
     with pytest.raises(CapabilityError, match=r"take images of shape \(3, 9, 9\), .* size right"):
         load("own_nets:make", shape=(3, 9, 9))
@@ -174,10 +175,10 @@ def test_normalisation_inside_the_network_is_left_there(module):
 @pytest.mark.parametrize(
     ("after", "note"),
     [
-        (lambda z, f: (z, f), "of what it returns, 0 was taken for the logits"),
-        (lambda z, f: [f, z], "of what it returns, 1 was taken for the logits"),
-        (lambda z, f: {"prediction": z, "x": f}, "'prediction' was taken for the logits"),
-        (lambda z, f: {"features": f, "logits": z}, "'logits' was taken for the logits"),
+        (lambda z, f: (z, f), "several outputs: 0 is used as the logits"),
+        (lambda z, f: [f, z], "several outputs: 1 is used as the logits"),
+        (lambda z, f: {"prediction": z, "x": f}, "'prediction' is used as the logits"),
+        (lambda z, f: {"features": f, "logits": z}, "'logits' is used as the logits"),
         (lambda z, f: SimpleNamespace(logits=z, hidden=f), None),
     ],
 )
@@ -215,7 +216,7 @@ def test_a_network_that_can_return_features_too_is_wrapped_as_it_is(module):
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (lambda z, f: (z.softmax(1) + (2 * z).softmax(1)) / 2, "probabilities, of which the log"),
+        (lambda z, f: (z.softmax(1) + (2 * z).softmax(1)) / 2, "probabilities, whose log"),
         (lambda z, f: z.log_softmax(1), "it returns log-probabilities; energy and max_logit"),
     ],
 )
@@ -226,7 +227,7 @@ def test_averaged_probabilities_are_converted_by_their_logarithm_and_declared(mo
     assert card["logits_only"]
     found = model(images()).logits.softmax(dim=1)
     theirs = make_net(after)(images())
-    torch.testing.assert_close(found, theirs if "which" in says else theirs.exp())
+    torch.testing.assert_close(found, theirs if "whose" in says else theirs.exp())
     assert (value_and_gradient(look_in(MSP(model)), images())[1] != 0).any()
 
 
@@ -235,7 +236,7 @@ def test_a_head_that_is_not_linear_leaves_the_logits_alone(module):
     model, card = load("own_nets:make", shape=SHAPE)
     torch.testing.assert_close(model(images()).logits, make_net(module.make().after)(images()))
     assert card["logits_only"]
-    assert "logits alone: expected the logits to come straight from a linear layer" in str(card)
+    assert "logits only: expected the logits to come straight from a linear layer" in str(card)
 
 
 def test_who_reads_features_that_are_none_is_told():
@@ -244,7 +245,7 @@ def test_who_reads_features_that_are_none_is_told():
     assert model(x).features.equal(model(x).logits)
     with without_features(model):
         MSP(model).score(x)
-        with pytest.raises(CapabilityError, match="got one that gives logits alone"):
+        with pytest.raises(CapabilityError, match="got one that returns logits only"):
             KNN(model).fit([(x, y)])
     KNN(model).fit([(x, y)])
 
@@ -264,7 +265,7 @@ def test_a_torchscript_file_gives_logits_and_their_gradient(tmp_path):
     model, card = load(path, shape=SHAPE, mean=MEAN, std=STD)
     torch.testing.assert_close(model(images()).logits, make_net()(normal(images())))
     assert card["logits_only"]
-    assert "logits alone: no linear layer was found" in card["notes"][0]
+    assert "logits only: no linear layer was found" in card["notes"][0]
     theirs = wrap(make_net(), mean=MEAN, std=STD)
     ours, plain = (value_and_gradient(look_in(MSP(m)), images())[1] for m in (model, theirs))
     torch.testing.assert_close(ours, plain)

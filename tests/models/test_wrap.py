@@ -247,7 +247,7 @@ def test_a_goal_needs_a_fitted_detector():
 
 def test_a_named_layer_that_does_not_give_the_logits_is_refused():
     model = wrap(Net(), head="hidden")
-    with pytest.raises(CapabilityError, match="the layer named, 'hidden', but 'head' gives them"):
+    with pytest.raises(CapabilityError, match="named, 'hidden', but they come from 'head'"):
         model(torch.rand(2, 3, 8, 8))
 
 

@@ -227,7 +227,7 @@ def test_balancing_keeps_originals_and_fills_up_every_class(tmp_path):
     found = data.load(f"balanced:11@{packed(tmp_path / 'x.npz', given, ('a', 'b'))}")
     assert found.labels.bincount().tolist() == [11, 11]
     assert torch.equal(found.images[:13], given.images)
-    assert found.notes == ("9 bent copies added, so that every class has 11 images",)
+    assert found.notes == ("9 distorted copies added, so that every class has 11 images",)
     assert torch.equal(balance(given, 11).images, found.images)
     assert balance(given, 3).images.shape == given.images.shape
     # seven copies of four originals: the second of one is bent otherwise than the first

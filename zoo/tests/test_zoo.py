@@ -8,7 +8,8 @@ import pytest
 import rood
 import rood_zoo
 from rood.errors import UnknownNameError
-from rood.models import sources, zoo
+from rood.models import zoo
+from rood.models.load import load_network
 
 
 def test_the_zoo_knows_its_networks() -> None:
@@ -23,7 +24,7 @@ def test_the_zoo_knows_its_networks() -> None:
 def test_without_rood_zoo_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert zoo.names() == ["digits-aloe", "digits-ce"]
-    for look_up in (zoo.load, sources.load):
+    for look_up in (zoo.load, load_network):
         with pytest.raises(UnknownNameError, match=r"got 'cifar10-aloe': .*pip install \./zoo"):
             look_up("cifar10-aloe")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rood.data.base import Shape
 from rood.detectors.clip import CLIP
-from rood.models.clip import zero_shot
+from rood.models.sources.clip import zero_shot
 from rood_papers.framework.experiment import Context, NotRun
 
 ROLE = "clip"

@@ -10,8 +10,9 @@ import torch
 from rood import data
 from rood.data.base import ImageSet, Shape
 from rood.errors import CapabilityError, CheckpointError, DataError, UnknownNameError
-from rood.models import checkpoint, sources, zoo
+from rood.models import checkpoint, zoo
 from rood.models.backbones.densenet_bc import DenseNetBC
+from rood.models.load import find_network, has_card, load_network
 from rood.models.model import Model
 from rood.models.wrap import wrap
 
@@ -115,10 +116,10 @@ def _named(model: Model, card: dict[str, Any], name: str) -> Network:
 
 
 def _other(spec: str) -> Network:
-    if sources.knows_itself(spec):
-        model, card = sources.load(spec)
+    if has_card(spec):
+        model, card = load_network(spec)
     else:
-        found = sources.find(spec)
+        found = find_network(spec)
         model, card = found.build(found.shape or IMAGENET)
     c, h, w = card["shape"]
     return Network(model, Path(spec).stem if "/" in spec else spec, (c, h, w))

@@ -64,7 +64,7 @@ def score(
 
 def _network(guard: Path, model: str | None, weights: str | None) -> "Model | None":
     from rood.errors import InputError
-    from rood.guard.folder import named_network
+    from rood.guard.disk import named_network
 
     if model is not None:
         return named_network(guard, model, weights)

@@ -1,25 +1,57 @@
-"""Image sets from folders, .npz files, the demo and procedures; `load` finds the source."""
+"""Image sets: `load` reads them from a source, `split` divides them."""
 
 import os
-from typing import Unpack
 
-from rood.data.base import ImageSet, LoadOptions, Shape, Source, split
+from rood.data.base import ImageSet, Shape, Source, split
 from rood.registry import Registry
 
 __all__ = ["ImageSet", "Shape", "Source", "load", "registry", "split"]
 
-registry: Registry[Source] = Registry(__name__, Source, beside=("contamination",))
+registry: Registry[Source] = Registry(__name__, Source, beside=("cache", "contamination", "images"))
 
 
-def load(spec: str, **options: Unpack[LoadOptions]) -> ImageSet:
-    """Read "folder:PATH", "npz:PATH", "digits:inside", "procedural:noise", or a bare path.
+def load(
+    spec: str, *, shape: Shape | None = None, limit: int | None = None, skip_bad: bool = False
+) -> ImageSet:
+    """Read images from a source.
 
-    Paths may hold ~ and $VARIABLES. Some kinds change what another one gives: "share:0-0.6@SPEC",
-    "patch_shuffle:4@SPEC", "balanced:1000@SPEC". The options are those of `Source.load`: shape,
-    limit, skip_bad.
+    Parameters
+    ----------
+    spec : str
+        "KIND:ARGUMENT", such as "folder:PATH", "npz:PATH", "digits:inside" or "procedural:noise",
+        or a bare path. `rood.data.registry.names()` lists the kinds. Paths may contain ~ and
+        $VARIABLES. Some kinds modify another source: "share:0-0.6@SPEC", "patch_shuffle:4@SPEC",
+        "balanced:1000@SPEC".
+    shape : (channels, height, width), optional
+        Convert the images to this shape; by default they keep their own.
+    limit : int, optional
+        Read at most so many images, evenly spaced.
+    skip_bad : bool
+        Skip unreadable files and count them in the notes, instead of raising.
+
+    Returns
+    -------
+    ImageSet
+
+    Raises
+    ------
+    UnknownNameError
+        If no source is called KIND.
+    DataError
+        If images are missing or cannot be read.
+    InputError
+        If the argument or an option has no meaning.
+    CapabilityError
+        If the source needs a package that is not installed.
+
+    Examples
+    --------
+    >>> from rood import data
+    >>> data.load("procedural:stripes,n=100", shape=(1, 28, 28))
+    <ImageSet 'stripes': 100 images of shape (1, 28, 28), uint8, unlabelled>
     """
     kind, argument = _parse(spec)
-    return registry.get(kind)().load(argument, **options)
+    return registry.get(kind)().load(argument, shape=shape, limit=limit, skip_bad=skip_bad)
 
 
 def _parse(spec: str) -> tuple[str, str]:
@@ -31,5 +63,5 @@ def _parse(spec: str) -> tuple[str, str]:
     if spec.lower().endswith(".npz"):
         return "npz", spec
     if not colon and (os.sep in spec or os.path.exists(spec)):
-        return "folder", spec  # which says what is wrong with the path
+        return "folder", spec  # whose error says what is wrong with the path
     return kind, argument

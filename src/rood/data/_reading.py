@@ -1,4 +1,4 @@
-"""Images read one by one, brought to one size, and what happened to them on the way."""
+"""Image files read one by one into an image set, with notes on what was converted or skipped."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,90 +9,81 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rood.data._images import Picture, decode, resize
-from rood.data.base import ImageSet, Shape, check_shape
+from rood._files import as_utf8
+from rood.data.base import ImageSet, LoadOptions
+from rood.data.images import DecodedImage, decode, resize
 from rood.errors import DataError
-
-
-def shown(path: Path) -> str:
-    """A path as messages show it: quoted, with anything unprintable escaped."""
-    return repr(str(path))
-
-
-def used(n: int, total: int) -> str:
-    """The note about a limit."""
-    return f"used {n} of {total} images, evenly spaced in order of their names"
 
 
 @dataclass
 class Reading:
-    """The images read so far, all of one size, and what happened on the way."""
+    """The images read so far, all of one size."""
 
-    shape: Shape | None
-    pictures: list[Picture] = field(default_factory=list)
+    options: LoadOptions
+    pictures: list[DecodedImage] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)  # as stored: height, width
+    sizes: Counter[tuple[int, int]] = field(default_factory=Counter)  # in the files: height, width
 
-    def __post_init__(self) -> None:
-        if self.shape is not None:
-            check_shape(self.shape)
-
-    def add(self, file: Path | bytes, label: int, skip_bad: bool, *, name: str, where: str) -> None:
-        """Take in one image; `name` goes with it, `where` is how messages show it."""
+    def add(self, file: Path | bytes, label: int, *, name: str, where: str) -> None:
+        """Decode one image and keep it under `name`; `where` is for the error."""
+        shape = self.options.shape
         try:
-            picture = decode(file, self.shape[0] if self.shape else None, shown=where)
+            picture = decode(file, shape[0] if shape else None, shown=where)
         except DataError as error:
-            self.leave_out(error, skip_bad, name)
+            self.skip(error, name)
             return
         h, w = picture.pixels.shape[:2]
         self.sizes[h, w] += 1
         pixels = resize(picture.pixels, *self.target())
         self.pictures.append(picture._replace(pixels=pixels))
         self.labels.append(label)
-        self.names.append(text(name))
+        self.names.append(as_utf8(name))
 
-    def leave_out(self, error: DataError, skip_bad: bool, name: str) -> None:
-        """Skip an image that cannot be read, or refuse it where nobody asked for that."""
-        if not skip_bad:
+    def skip(self, error: DataError, name: str) -> None:
+        """Skip an unreadable image, or raise unless `skip_bad` is set."""
+        if not self.options.skip_bad:
             raise DataError(f"{error}: repair it, remove it, or use --skip-bad") from error
         self.skipped.append(name)
 
     def image_set(
         self,
         name: str,
-        where: str,  # how messages show the source
+        where: str,  # the source, for the error
         *,
-        labelled: bool,
+        labelled: bool | None = None,  # None: if any image is
         classes: Iterable[str] = (),
-        notes: Iterable[str] = (),  # besides what happened in reading
+        notes: Iterable[str] = (),  # besides those about decoding
     ) -> ImageSet:
-        """All that was read."""
+        """All images read so far."""
         if not self.pictures:
             raise DataError(f"expected images in {where}, got {self.skipped_files()}")
+        if labelled is None:
+            labelled = any(label >= 0 for label in self.labels)
         return ImageSet(
-            name=text(name),
+            name=as_utf8(name),
             images=torch.from_numpy(self.stack()),
             labels=torch.tensor(self.labels) if labelled else None,
-            classes=tuple(text(c) for c in classes),
+            classes=tuple(as_utf8(c) for c in classes),
             notes=(*notes, *self.notes()),
             files=tuple(self.names),
         )
 
     def target(self) -> tuple[int, int]:
-        return self.shape[1:] if self.shape else next(iter(self.sizes))
+        shape = self.options.shape
+        return shape[1:] if shape else next(iter(self.sizes))
 
     def channels(self) -> int:
-        if self.shape:
-            return self.shape[0]
+        if self.options.shape:
+            return self.options.shape[0]
         return 1 if all(p.was_grey for p in self.pictures) else 3
 
     def stack(self) -> NDArray[np.uint8]:
         """All pixels, (n, c, h, w)."""
         stacked = np.empty((len(self.pictures), self.channels(), *self.target()), np.uint8)
         for i, picture in enumerate(self.pictures):
-            stacked[i] = picture.pixels.transpose(2, 0, 1)  # one grey plane fills all three
+            stacked[i] = picture.pixels.transpose(2, 0, 1)  # broadcasts a grey plane to RGB
         return stacked
 
     def notes(self) -> list[str]:
@@ -105,14 +96,14 @@ class Reading:
         first = next(iter(self.sizes))
         sizes = f"{first[0]}x{first[1]}" if len(self.sizes) == 1 else f"{len(self.sizes)} sizes"
         kinds = "grey to colour" if colour else "colour to grey"
-        told = {
+        counted = {
             f"{self.skipped_files()}": len(self.skipped),
             f"{_images(resized)} resized from {sizes} to {h}x{w} (height x width)": resized,
             f"{_images(recoloured)} converted from {kinds}": recoloured,
             f"{_images(transparent)} laid over white where transparent": transparent,
             f"{_images(animated)} cut to the first of several frames": animated,
         }
-        return [note for note, n in told.items() if n]
+        return [note for note, n in counted.items() if n]
 
     def skipped_files(self) -> str:
         total = len(self.skipped) + len(self.pictures)
@@ -125,8 +116,3 @@ class Reading:
 
 def _images(n: int) -> str:
     return "1 image was" if n == 1 else f"{n} images were"
-
-
-def text(name: str) -> str:
-    """File names need not be UTF-8, but everything that is written later must be."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")

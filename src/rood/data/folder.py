@@ -3,52 +3,46 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rood.data._cache import cached, listing
-from rood.data._images import EXTENSIONS
-from rood.data._paths import expanded
-from rood.data._reading import Reading, shown, used
-from rood.data.base import ImageSet, Shape, Source, spaced
+from rood._files import expanded, shown
+from rood.data._reading import Reading
+from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
+from rood.data.cache import cached, listing
+from rood.data.images import EXTENSIONS
 from rood.errors import DataError
+
+IN_ORDER = " in order of their names"
 
 
 class Folder(Source):
-    """A folder of image files, with or without one sub-folder for each class.
+    """A folder of image files, with or without one sub-folder per class.
 
-    Sub-folders, in alphabetical order, are the classes; images that lie directly in the folder have
-    no labels. Hidden files and folders are ignored. Images of another size than `shape` (or than
-    the first image) are resized and the notes say so.
+    Sub-folders in alphabetical order are the classes; images directly in the folder are unlabelled.
+    Hidden files and folders are ignored. Images of another size than `shape`, or than the first
+    image, are resized, with a note.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         root = expanded(argument)
         files, labels, classes = _layout(root)
-        chosen = spaced(len(files), limit)
+        chosen = spaced(len(files), options.limit)
 
         def read() -> ImageSet:
-            reading = Reading(shape)
+            reading = Reading(options)
             for i in chosen:
                 name, where = files[i].relative_to(root).as_posix(), shown(files[i])
-                reading.add(files[i], labels[i], skip_bad, name=name, where=where)
-            notes = [] if len(chosen) == len(files) else [used(len(chosen), len(files))]
-            name, labelled = root.resolve().name, bool(classes)
-            found = reading.image_set(
-                name, shown(root), labelled=labelled, classes=classes, notes=notes
-            )
+                reading.add(files[i], labels[i], name=name, where=where)
+            notes = limit_note(len(chosen), len(files), IN_ORDER)
+            name = root.resolve().name
+            found = reading.image_set(name, shown(root), classes=classes, notes=notes)
             _check_classes(root, classes, {labels[i] for i in chosen}, reading.labels)
             return found
 
-        return cached(read, "folder", root.resolve(), shape, limit, skip_bad, listing(files))
+        key = (root.resolve(), options.shape, options.limit, options.skip_bad, listing(files))
+        return cached(read, "folder", *key)
 
 
 def _layout(root: Path) -> tuple[list[Path], list[int], list[str]]:
-    """Files in order, the place of each one's class, and the classes (none where all lie flat)."""
+    """All files in order, the label of each, and the classes (none for a flat folder)."""
     if not root.exists():
         raise DataError(f"expected a folder of images, but {shown(root)} does not exist")
     if not root.is_dir():
@@ -91,7 +85,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Every image under a class folder; links to further folders are not followed (no loops)."""
+    """Every image below a class folder; links to folders are not followed, to avoid loops."""
     found: list[Path] = []
     for entry in _listed(folder):
         if entry.name.startswith("."):

@@ -1,15 +1,15 @@
-"""Data sets of the Hugging Face hub, or of a folder saved as the hub or `datasets` has them."""
+"""Data sets of the Hugging Face hub, or of a folder in one of its formats."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rood._offline import offline
-from rood.data._images import EXTENSIONS
-from rood.data._query import divided
 from rood.data._reading import Reading
-from rood.data.base import ImageSet, Shape, Source, spaced
+from rood.data._spec import query
+from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
+from rood.data.images import EXTENSIONS
 from rood.errors import CapabilityError, DataError
 
 OPTIONS = ("split", "config", "image", "label")
@@ -17,33 +17,24 @@ LABELS = ("label", "labels", "fine_label", "class")
 
 
 class HuggingFace(Source):
-    """NAME?split=test&image=COLUMN&label=COLUMN&config=NAME; all but NAME may be left out.
+    """NAME?split=test&image=COLUMN&label=COLUMN&config=NAME; all but NAME is optional.
 
-    NAME is one of the hub's, read as a stream so that nothing large is stored, or a folder. Columns
-    are found by their types where they are not named. A limit takes evenly spaced images of a
-    folder that was saved by save_to_disk, and the first of a seeded shuffle of a stream. Needs the
-    extra `hub`.
+    NAME is a data set of the hub, which is streamed, or a folder. Columns are found by their types
+    unless named. A limit takes evenly spaced images of a folder written by save_to_disk, and the
+    first images of a seeded shuffle of a stream. Needs the extra `hub`.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
-        reading = Reading(shape)
-        name, options = divided(argument, OPTIONS)
-        spaced(1, limit)  # refuses a limit below 1
-        rows, notes = _rows(name, options, limit)
-        image, label = _columns(rows.features, options, name)
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
+        reading = Reading(options)
+        name, chosen = query(argument, OPTIONS)
+        rows, notes = _rows(name, chosen, options.limit)
+        image, label = _columns(rows.features, chosen, name)
         rows = rows.cast_column(image, _datasets().Image(decode=False))
-        for i, row in enumerate(_first(rows, limit)):
+        for i, row in enumerate(islice(iter(rows), options.limit)):
             where = f"image {i} of {name!r}"
             y = -1 if label is None or row[label] is None else int(row[label])
             content = _content(row[image], where)
-            reading.add(content, y, skip_bad, name=f"{i:08d}", where=where)
+            reading.add(content, y, name=f"{i:08d}", where=where)
         return reading.image_set(
             name.rstrip("/").rpartition("/")[2],
             repr(name),
@@ -62,7 +53,7 @@ def _datasets() -> Any:
 
 
 def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any, list[str]]:
-    """The rows, and a note where a limit picks among them."""
+    """The rows, and a note on the limit."""
     datasets = _datasets()
     folder = Path(name).expanduser()
     split = options.get("split", "test")
@@ -71,8 +62,7 @@ def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any
             whole = datasets.load_from_disk(str(folder))
             whole = whole[split] if isinstance(whole, dict) else whole
             places = spaced(len(whole), limit)
-            note = f"used {len(places)} of {len(whole)} images, evenly spaced"
-            return whole.select(places), [note] if len(places) < len(whole) else []
+            return whole.select(places), limit_note(len(places), len(whole))
         if offline() and not folder.is_dir():
             raise DataError(f"expected {name!r} on this machine, since rood is offline, got none")
         place = str(folder) if folder.is_dir() else name
@@ -91,7 +81,7 @@ def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any
 
 
 def _columns(features: Any, options: Mapping[str, str], name: str) -> tuple[str, str | None]:
-    """Which columns hold the images and the labels."""
+    """The columns of the images and the labels."""
     datasets = _datasets()
     kinds = dict(features or {})
     images = [c for c, kind in kinds.items() if isinstance(kind, datasets.Image)]
@@ -109,12 +99,8 @@ def _columns(features: Any, options: Mapping[str, str], name: str) -> tuple[str,
     return image, label
 
 
-def _first(rows: Any, limit: int | None) -> Iterator[Mapping[str, Any]]:
-    return iter(rows) if limit is None else islice(iter(rows), limit)
-
-
 def _content(value: Any, where: str) -> Path | bytes:
-    """The bytes of an image, or the file that has them; none where a row has no image."""
+    """The bytes of an image or its file; empty if the row has no image."""
     given = value if isinstance(value, Mapping) else {}
     if given.get("bytes") or not given.get("path"):
         return bytes(given.get("bytes") or b"")

@@ -1,36 +1,30 @@
-"""Image lists as OpenOOD has them."""
+"""Image lists in the format of OpenOOD."""
 
 from pathlib import Path
 
-from rood.data._cache import cached, listing
-from rood.data._paths import expanded
-from rood.data._reading import Reading, shown, used
-from rood.data.base import ImageSet, Shape, Source, spaced
+from rood._files import expanded, shown
+from rood.data._reading import Reading
+from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
+from rood.data.cache import cached, listing
+from rood.data.folder import IN_ORDER
 from rood.errors import DataError
 
 ROOTS = ("images_classic", "images_largescale", "images_medical", ".")  # beside benchmark_imglist
 
 
 class Imglist(Source):
-    """A text file with a path and a label a line: LIST.txt, or LIST.txt@ROOT for other roots.
+    """A text file with a path and a label per line: LIST.txt, or LIST.txt@ROOT for another root.
 
-    Without ROOT the images lie where OpenOOD 1.5 puts them, in images_classic or images_largescale
-    beside the folder benchmark_imglist. A label of -1 is none. Paths may hold spaces.
+    Without ROOT, images are looked for where OpenOOD 1.5 puts them: in images_classic or
+    images_largescale beside the folder benchmark_imglist. -1 is no label. Paths may contain spaces.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         list_name, _, root_name = argument.partition("@")
         path = expanded(list_name)
         lines = _lines(path)
         root = expanded(root_name) if root_name else _root(path, lines[0][0])
-        chosen = [lines[i] for i in spaced(len(lines), limit)]
+        chosen = [lines[i] for i in spaced(len(lines), options.limit)]
         files = [root / name for name, _ in chosen]
         if gone := [f for f in files if not f.is_file()]:
             raise DataError(
@@ -40,15 +34,14 @@ class Imglist(Source):
             )
 
         def read() -> ImageSet:
-            reading = Reading(shape)
+            reading = Reading(options)
             for file, (name, label) in zip(files, chosen, strict=True):
-                reading.add(file, label, skip_bad, name=name, where=shown(file))
-            labelled = any(label >= 0 for label in reading.labels)
-            notes = [] if len(chosen) == len(lines) else [used(len(chosen), len(lines))]
-            return reading.image_set(path.stem, shown(path), labelled=labelled, notes=notes)
+                reading.add(file, label, name=name, where=shown(file))
+            notes = limit_note(len(chosen), len(lines), IN_ORDER)
+            return reading.image_set(path.stem, shown(path), notes=notes)
 
-        key = (path.resolve(), root.resolve(), chosen, shape, skip_bad, listing(files))
-        return cached(read, "imglist", *key)
+        key = (path.resolve(), root.resolve(), chosen, options.shape, options.skip_bad)
+        return cached(read, "imglist", *key, listing(files))
 
 
 def _lines(path: Path) -> list[tuple[str, int]]:
@@ -76,12 +69,12 @@ def _lines(path: Path) -> list[tuple[str, int]]:
                 f"{shown(path)}, got {line!r:.80}"
             )
     if not found:
-        raise DataError(f"expected a path and a label a line in {shown(path)}, got an empty file")
+        raise DataError(f"expected a path and a label per line in {shown(path)}, got an empty file")
     return found
 
 
 def _root(path: Path, first: str) -> Path:
-    """Where OpenOOD keeps the images of a list."""
+    """The folder in which OpenOOD keeps the images of a list."""
     for folder in path.resolve().parents:
         if folder.name == "benchmark_imglist":
             for name in ROOTS:

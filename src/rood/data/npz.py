@@ -11,47 +11,39 @@ import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from rood.data._images import decode
-from rood.data._paths import expanded
-from rood.data.base import ImageSet, Shape, Source
+from rood._files import expanded
+from rood.data.base import ImageSet, LoadOptions, Source
+from rood.data.images import decode
 from rood.errors import DataError, InputError
 
 _Meta: TypeAlias = Mapping[str, Any]
 
 
 class Npz(Source):
-    """An .npz file with the arrays `images` and, where known, `labels` and `classes`.
+    """An .npz file with the array `images` and, optionally, `labels` and `classes`.
 
     `images` is uint8 or float in [0, 1], of shape (n, h, w), (n, h, w, c) or (n, c, h, w). Packed
     archives are read too: a JSON text `meta` then names the encoding, "webp-lossless" (contact
-    sheets `webp_000`, ... of `cols` tiles a row) or "jpeg-concat" (`jpeg`, cut at `offsets`).
+    sheets `webp_000`, ... with `cols` tiles per row) or "jpeg-concat" (`jpeg`, cut at `offsets`).
     Nothing is ever unpickled.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         path = expanded(argument)
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
             raise DataError(f"expected an .npz file, but {str(path)!r} {what}")
         try:
             with path.open("rb") as file, _opened(file, repr(str(path))) as archive:
-                images = _read(_Archive(path, archive))
+                return _read(_Archive(path, archive))
         except OSError as error:
             raise DataError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-        except InputError as error:  # the set's own checks, on what came out of this file
+        except InputError as error:  # raised by ImageSet about the content of this file
             raise DataError(f"{str(path)!r} cannot be used: {error}") from error
-        return images.thin(limit).to_shape(shape)
 
 
 class _Archive:
-    """Arrays by name, each failure as one sentence."""
+    """Arrays by name, with a clear error for each failure."""
 
     def __init__(self, path: Path, archive: NpzFile) -> None:
         self.path, self.shown, self._archive = path, repr(str(path)), archive
@@ -66,7 +58,7 @@ class _Archive:
         except ValueError as error:
             if "allow_pickle" in str(error):
                 raise DataError(
-                    f"array {name!r} in {self.shown} holds Python objects, which rood never "
+                    f"array {name!r} in {self.shown} contains Python objects, which rood never "
                     f"unpickles: save it as numbers"
                 ) from error
             raise self._damaged(name) from error
@@ -80,7 +72,7 @@ class _Archive:
 def _opened(file: BinaryIO, shown: str) -> NpzFile:
     try:
         archive = np.load(file, allow_pickle=False)
-    except Exception as error:  # as above; a file that is no archive ends here as well
+    except Exception as error:  # as above; also for a file that is no archive
         raise DataError(f"{shown} is damaged or no .npz file") from error
     if not isinstance(archive, NpzFile):
         raise DataError(f"{shown} is a single array: save it with numpy.savez(images=...)")
@@ -99,7 +91,7 @@ def _read(archive: _Archive) -> ImageSet:
     except (KeyError, TypeError, IndexError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{archive.shown} does not hold what its `meta` says: {error}") from error
+        raise DataError(f"{archive.shown} does not match its `meta`: {error}") from error
     if "n" in meta and len(images) != meta["n"]:
         raise DataError(f"expected {meta['n']} images in {archive.shown}, got {len(images)}")
     labels = _labels(archive, len(images))

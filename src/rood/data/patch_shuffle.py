@@ -1,4 +1,4 @@
-"""Images whose patches have changed places."""
+"""Images with their patches in random order."""
 
 from dataclasses import replace
 
@@ -6,36 +6,31 @@ import numpy as np
 import torch
 from jaxtyping import UInt64
 
-from rood.data._nested import divided, inner, whole
-from rood.data.base import ImageSet, Shape, Source
+from rood import data
+from rood.data._spec import nested, whole
+from rood.data.base import ImageSet, LoadOptions, Source
 from rood.errors import InputError
 
 _FORM = "patch_shuffle:SIDE[,seed=0]@SPEC"
 
 
 class PatchShuffle(Source):
-    """Another source's images cut into SIDE x SIDE patches that change places: SIDE[,seed=0]@SPEC.
+    """SIDE[,seed=0]@SPEC: the images of SPEC, cut into SIDE x SIDE patches in random order.
 
-    Colours and textures stay, the whole is gone. The new places depend on the seed and the image
-    alone. There are no labels: these are outliers.
+    Colours and textures remain, objects do not. The order depends on the seed and the content of
+    the image. Labels are dropped: the images are outliers.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
-        own, spec = divided(argument, _FORM)
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
+        own, spec = nested(argument, _FORM)
         number, comma, option = own.partition(",")
         key, _, seed = option.partition("=")
         if comma and key.strip() != "seed":
             raise InputError(f"expected {_FORM}, got {argument!r}")
         side = whole(number.strip(), 2, _FORM, argument)
         purpose = f"patch shuffle {whole(seed.strip() or '0', 0, _FORM, argument)}"
-        images = inner(spec, shape, skip_bad).thin(limit)
+        images = data.load(spec, shape=options.shape, skip_bad=options.skip_bad)
+        images = images.thin(options.limit)
         _, h, w = images.shape
         if h % side or w % side:
             raise InputError(
@@ -53,7 +48,7 @@ class PatchShuffle(Source):
 def shuffled(
     x: torch.Tensor, side: int, keys: UInt64[np.ndarray, " n"]
 ) -> torch.Tensor:  # (n, c, h, w) in and out
-    """Every image's patches in an order that its key gives, never the one they had."""
+    """Permute the patches of every image by its key, never by the identity."""
     n, c, h, w = x.shape
     orders = torch.from_numpy(np.stack([_order(int(key), side**2) for key in keys]))  # (n, s^2)
     patches = x.view(n, c, side, h // side, side, w // side).permute(0, 2, 4, 1, 3, 5)

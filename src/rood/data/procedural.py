@@ -1,4 +1,4 @@
-"""Images that are computed: out-of-distribution sets that need no file."""
+"""Computed images: OOD sets that need no file."""
 
 import hashlib
 from collections.abc import Callable
@@ -11,34 +11,25 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from rood.data.base import ImageSet, Shape, Source, check_shape
+from rood.data.base import ImageSet, LoadOptions, Shape, Source, check_shape
 from rood.errors import InputError
 from rood.registry import unknown
 
 _Pixels: TypeAlias = NDArray[np.float64]  # (n, c, h, w) in [0, 1]
-_CHUNK = 64  # images drawn together from one stream
+_CHUNK = 64  # images per random stream
 
 
 class Procedural(Source):
-    """Images that are computed, written KIND[,n=1000][,seed=0], which need no file at all.
+    """KIND[,n=1000][,seed=0]: computed images, which need no file.
 
     KIND: noise, gaussian, colour_noise, constant, blobs, stripes, checkerboard, spiral, fractals,
-    dead_leaves, strokes. The same kind, seed and shape give the same images; a smaller n the first.
+    dead_leaves, strokes. Kind, seed and shape determine the images; a smaller n gives the first.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
         kind, n, seed = _parse(argument)
-        if limit is not None and limit < 1:
-            raise InputError(f"expected a limit of at least 1 image, got {limit}")
-        n = n if limit is None else min(n, limit)
-        images = draw(kind, n, seed, shape or (3, 32, 32))
+        n = n if options.limit is None else min(n, options.limit)
+        images = draw(kind, n, seed, options.shape or (3, 32, 32))
         return ImageSet(name=kind, images=torch.from_numpy(images))
 
 
@@ -100,7 +91,7 @@ def _colour_noise(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _blobs(rng: Generator, size: _Size) -> _Pixels:
-    """Noise, blurred by 1/32 to 1/8 of the height, each channel stretched to the full range."""
+    """Noise blurred by 1/32 to 1/8 of the height, each channel stretched to the full range."""
     x = rng.random(size)
     widths = rng.uniform(1 / 32, 1 / 8, size[0]) * size[2]
     for image, width in zip(x, widths, strict=True):
@@ -118,7 +109,7 @@ def _checkerboard(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _stripes(rng: Generator, size: _Size) -> _Pixels:
-    """Waves at any angle, half of the images with soft edges, half with sharp ones."""
+    """Waves at a random angle, half of the images with soft edges and half with sharp ones."""
     n, _, h, w = size
     angle, phase = rng.uniform(0, 2 * np.pi, (2, n, 1, 1))
     waves = rng.uniform(1.5, max(2, min(h, w) / 4), (n, 1, 1))  # over the image
@@ -129,7 +120,7 @@ def _stripes(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _spiral(rng: Generator, size: _Size) -> _Pixels:
-    """A spiral whose hue turns with the angle and the radius."""
+    """A spiral whose hue depends on angle and radius."""
     n, c, h, w = size
     y, x = _grid(h, w)
     dy, dx = (axis - rng.uniform(0.35, 0.65, (n, 1, 1)) for axis in (y, x))
@@ -141,7 +132,7 @@ def _spiral(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _dead_leaves(rng: Generator, size: _Size) -> _Pixels:
-    """Discs that hide each other, small ones more often, as in pictures of natural scenes."""
+    """Overlapping discs, small ones more often, with the statistics of natural scenes."""
     n, c, h, w = size
     x = np.broadcast_to(rng.random((n, c, 1, 1)), size).copy()
     gy, gx = _grid(h, w)
@@ -154,9 +145,9 @@ def _dead_leaves(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _fractals(rng: Generator, size: _Size) -> _Pixels:
-    """Julia sets: how soon z -> z^2 + c leaves, in colours that turn with it."""
+    """Julia sets: the escape time of z -> z^2 + c as a colour."""
     n, channels, h, w = size
-    # just outside the border of the Mandelbrot set's heart, where the pictures are richest
+    # just outside the main cardioid of the Mandelbrot set, where the detail is richest
     turn = np.exp(1j * rng.uniform(0, 2 * np.pi, (n, 1, 1)))
     c = (turn / 2 - turn**2 / 4) * rng.uniform(1, 1.1, (n, 1, 1))
     y, x = _grid(h, w)
@@ -167,7 +158,7 @@ def _fractals(rng: Generator, size: _Size) -> _Pixels:
         inside = np.abs(z) < 4
         z = np.where(inside, z * z + c, z)
         steps += inside
-    # the fraction of the last step; what never left has none
+    # fractional escape time; none for points that never escape
     left = np.abs(z) >= 4
     steps -= np.where(left, np.log2(np.log(np.where(left, np.abs(z), 4)) / np.log(4)), 0)
     phase = rng.uniform(0, 2 * np.pi, (n, channels, 1, 1))
@@ -194,13 +185,13 @@ def _strokes(rng: Generator, size: _Size) -> _Pixels:
 
 
 def _grid(h: int, w: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pixel centres, the height and width of the image being 1."""
+    """Pixel centres of an image of height and width 1."""
     y, x = np.mgrid[0:h, 0:w]
     return (y + 0.5) / h, (x + 0.5) / w
 
 
 def _two_colours(rng: Generator, size: _Size, share: NDArray[np.float64]) -> _Pixels:
-    """Mix two colours that differ in every channel, so that no pattern is invisible."""
+    """Mix two colours that differ in every channel, so that every pattern is visible."""
     dark, bright = rng.uniform(0, 0.4, size[:2]), rng.uniform(0.6, 1, size[:2])
     swap = rng.random(size[:2]) < 0.5
     first, second = np.where(swap, bright, dark), np.where(swap, dark, bright)

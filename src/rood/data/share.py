@@ -1,39 +1,34 @@
-"""A share of another source's images."""
+"""A random share of another source's images."""
 
 import math
 
 import torch
 
-from rood.data._nested import divided, inner
-from rood.data.base import ImageSet, Shape, Source
+from rood import data
+from rood.data._spec import nested
+from rood.data.base import ImageSet, LoadOptions, Source
 from rood.errors import DataError, InputError
 
 _FORM = "share:FROM-TO@SPEC with 0 <= FROM < TO <= 1"
 
 
 class Share(Source):
-    """A share of another source's images, written FROM-TO@SPEC: 0-0.8@npz:FILE are four fifths.
+    """FROM-TO@SPEC: a share of the images of SPEC; 0-0.8@npz:FILE is four fifths of them.
 
-    It is drawn by content as `split` draws it: shares that do not overlap have no image in common,
-    and 0-0.6 is what `rood train` fits on where no held-out images are given.
+    Chosen by a hash of each image, as in `split`: shares that do not overlap have no image in
+    common, and 0-0.6 is what `rood train` trains on unless given held-out images.
     """
 
-    def load(
-        self,
-        argument: str,
-        *,
-        shape: Shape | None = None,
-        limit: int | None = None,
-        skip_bad: bool = False,
-    ) -> ImageSet:
-        bounds, spec = divided(argument, _FORM)
+    def read(self, argument: str, options: LoadOptions) -> ImageSet:
+        bounds, spec = nested(argument, _FORM)
         low, high = _bounds(bounds, argument)
-        images = inner(spec, None, skip_bad)  # in its own shape, so that no shape moves an image
+        # in their own shape, since the hash depends on it
+        images = data.load(spec, skip_bad=options.skip_bad)
         place = images.places()
         part = images.take(torch.from_numpy((place >= low) & (place < high)))
         if not len(part):
             raise DataError(f"expected images in {argument!r}, got none of {len(images)}")
-        return part.thin(limit).to_shape(shape)
+        return part
 
 
 def _bounds(text: str, argument: str) -> tuple[float, float]:

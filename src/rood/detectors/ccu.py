@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 
 from rood.detectors.base import Detector, check_images
 from rood.errors import InputError
-from rood.models.generative._mixtures import Kept, Mixtures, fitted
+from rood.models.generative.mixtures import Kept, Mixtures, fitted
 from rood.models.model import Model
 from rood.numerics.softmax import margin
 from rood.seeds import generator, row_keys

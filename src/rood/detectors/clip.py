@@ -17,8 +17,8 @@ class CLIP(OutputDetector):
 
     `combine="softmax_sum"` has the probability of all out-words instead, as its log-odds,
     lse_out z - lse_in z. Fort, *Adversarial vulnerability of powerful near out-of-distribution
-    detection*, 2022, arXiv:2201.07012. The model is `rood.models.clip.zero_shot(...)`, whose first
-    `inside` logits are the in-words'.
+    detection*, 2022, arXiv:2201.07012. The model is
+    `rood.models.sources.clip.zero_shot(...)`, whose first `inside` logits are the in-words'.
     """
 
     gradient = "almost_everywhere"

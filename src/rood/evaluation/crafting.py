@@ -19,8 +19,8 @@ from PIL import Image
 from rood import detectors
 from rood._files import write_whole
 from rood.attacks.base import Attack
-from rood.data._images import read_image
 from rood.data.base import ImageSet
+from rood.data.images import read_image
 from rood.detectors.base import Detector
 from rood.errors import ResultsError
 from rood.evaluation.craft import GOALS, Direction, craft

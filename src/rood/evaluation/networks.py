@@ -10,9 +10,9 @@ from rood import data
 from rood.data.base import ImageSet, Shape
 from rood.errors import InputError
 from rood.evaluation.unit import accuracy
-from rood.models import sources
-from rood.models.adapt import Foreign
+from rood.models.load import find_network, has_card, is_function, load_network
 from rood.models.model import Model
+from rood.models.sources.base import ForeignNetwork
 
 CHANCE_IMAGES = 200  # on which accuracy is looked at before anything is attacked
 NEAR = 0.1  # of the way from chance to perfect: what is still called near chance
@@ -36,17 +36,21 @@ class Wanted:
                 f"expected one network beside --weights, --mean and --std, got {len(self.specs)}"
             )
         given = {"weights": self.weights, "mean": self.mean or None, "std": self.std or None}
-        found: dict[str, tuple[Model, dict[str, Any]] | Foreign] = {}
+        found: dict[str, tuple[Model, dict[str, Any]] | ForeignNetwork] = {}
         for spec in self.specs:
-            find: Any = sources.load if sources.knows_itself(spec) else sources.find
+            find: Any = load_network if has_card(spec) else find_network
             found[_short_name(spec, self.specs)] = find(spec, **given)
         shape = self._shape(found)
-        built = {n: f.build(shape) if isinstance(f, Foreign) else f for n, f in found.items()}
+        built = {
+            n: f.build(shape) if isinstance(f, ForeignNetwork) else f for n, f in found.items()
+        }
         return built, shape
 
-    def _shape(self, found: Mapping[str, tuple[Model, dict[str, Any]] | Foreign]) -> Shape:
-        own = {n: _three(f[1]["shape"]) for n, f in found.items() if not isinstance(f, Foreign)}
-        others = {n: f.shape for n, f in found.items() if isinstance(f, Foreign) and f.shape}
+    def _shape(self, found: Mapping[str, tuple[Model, dict[str, Any]] | ForeignNetwork]) -> Shape:
+        own = {
+            n: _three(f[1]["shape"]) for n, f in found.items() if not isinstance(f, ForeignNetwork)
+        }
+        others = {n: f.shape for n, f in found.items() if isinstance(f, ForeignNetwork) and f.shape}
         size = None if self.size is None else _size(self.size)
         # networks of rood take one size; those that know their own resize what else they get
         stated = own or ({} if size else others)
@@ -84,7 +88,7 @@ def _last(spec: str) -> str:
     kind, colon, rest = spec.partition(":")
     if colon and kind in ("hf", "timm"):
         return rest.rstrip("/").rpartition("/")[2]
-    return spec if sources.is_function(spec) else Path(spec).stem
+    return spec if is_function(spec) else Path(spec).stem
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from rood import detectors
 from rood.data.base import ImageSet
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError, RoodError
-from rood.models.logits_only import without_features
+from rood.models.wrap import without_features
 
 
 def needs_labels(detector: Detector) -> bool:

@@ -44,7 +44,7 @@ QUICK_STEPS = 20  # of PGD where none are asked for: enough for an honest gradie
 class AuditSettings:
     """The defaults are the demo: two networks that ship with rood, images without a download."""
 
-    models: tuple[str, ...] = ("digits-ce", "digits-aloe")  # as rood.models.sources spells them
+    models: tuple[str, ...] = ("digits-ce", "digits-aloe")  # see rood.models.load
     weights: str | None = None  # tensors for a network that is made without
     mean: tuple[float, ...] = ()  # none: what the network's source says
     std: tuple[float, ...] = ()

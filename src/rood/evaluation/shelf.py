@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rood.data._cache import VARIABLE as CACHE
-from rood.data._paths import expanded
+from rood._files import expanded
+from rood.data.cache import VARIABLE as CACHE
 from rood.evaluation.plan import Plan
 from rood.evaluation.store import Folder, said_plainly
 from rood.evaluation.tasks import LOOK, Found, Work

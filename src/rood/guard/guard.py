@@ -99,7 +99,7 @@ class Guard:
 
     def save(self, folder: str | Path) -> str:
         """Write the guard into a folder; returns the hash over all that was written."""
-        from rood.guard.folder import save
+        from rood.guard.disk import save
 
         return save(self, Path(folder))
 
@@ -111,7 +111,7 @@ class Guard:
 
         model: the network, where the folder has its hash alone; several for an ensemble of several.
         """
-        from rood.guard.folder import load
+        from rood.guard.disk import load
 
         given = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
         return load(Path(folder), given)

@@ -10,8 +10,8 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from rood.data._images import EXTENSIONS, decode, resize
-from rood.data._reading import text
+from rood._files import as_utf8
+from rood.data.images import EXTENSIONS, decode, resize
 from rood.errors import DataError, InputError
 from rood.evaluation.run import Step
 from rood.guard.drift import DriftLog
@@ -72,7 +72,7 @@ class FolderScores:
         pictures = []
         failed = None
         for file in files:
-            name = text(file.relative_to(self.root).as_posix())
+            name = as_utf8(file.relative_to(self.root).as_posix())
             try:
                 pixels = decode(file, channels, shown=repr(str(file))).pixels
             except DataError as e:

@@ -15,19 +15,19 @@ from rood.shapes import Features, Images, Logits
 
 
 class Outputs(NamedTuple):
-    """What one forward pass gives a detector."""
+    """What one forward pass returns."""
 
     logits: Logits
     features: Features  # the input of the linear head
-    maps: tuple[Tensor, ...] = ()  # intermediate maps, only where taps were asked for
-    keys: Int[Tensor, " b"] | None = None  # in fitting: a number an image, from its pixels alone
+    maps: tuple[Tensor, ...] = ()  # feature maps of the layers in `taps`
+    keys: Int[Tensor, " b"] | None = None  # in fitting: one hash per image, of its pixels
 
 
-Network: TypeAlias = Callable[[Images], Outputs]  # a `Model`, or what prepares images for one
+Network: TypeAlias = Callable[[Images], Outputs]  # a `Model`, or a function around one
 
 
 def _quickest(x: Images) -> torch.memory_format:
-    """The layout that convolutions are fastest in: a GPU's tensor cores want channels last."""
+    """The memory format in which convolutions are fastest: channels last for tensor cores."""
     if x.is_cuda and x.dtype == torch.float32 and not torch.is_autocast_enabled("cuda"):
         in_full = not torch.backends.cudnn.allow_tf32
         return torch.contiguous_format if in_full else torch.channels_last
@@ -35,10 +35,10 @@ def _quickest(x: Images) -> torch.memory_format:
 
 
 class Model(nn.Module):
-    """An image classifier seen from pixel space: normalise, encode, classify.
+    """An image classifier on pixels in [0, 1]: normalise, encode, classify.
 
-    Normalisation sits inside, so that a perturbation of 8/255 means 8/255 of a pixel's range.
-    `head` is the last linear layer; its input is what detectors call features.
+    Normalisation is part of the model, so that a perturbation of 8/255 is 8/255 of the pixel
+    range. `head` is the last linear layer; its input is the feature vector.
     """
 
     mean: Tensor
@@ -51,11 +51,11 @@ class Model(nn.Module):
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
         *,
-        sure: bool = False,  # the head was named by the caller, not guessed
+        sure: bool = False,  # the caller named the head
     ) -> None:
         super().__init__()
         self.net = net
-        self._head = [head]  # in a list: it is part of `net` already, not a second copy
+        self._head = [head]  # in a list, so that it is not registered twice: `net` contains it
         self._sure = sure
         self._confirmed = False
         self._stages: tuple[str, ...] | None = None
@@ -73,7 +73,7 @@ class Model(nn.Module):
 
     @property
     def classes(self) -> int:
-        """How many classes it tells apart."""
+        """Number of classes."""
         return self.head.out_features
 
     def forward(self, x: Images, taps: Sequence[str] = ()) -> Outputs:
@@ -88,7 +88,7 @@ class Model(nn.Module):
         return normal.contiguous(memory_format=_quickest(normal))
 
     def layers(self, names: Sequence[str]) -> list[nn.Module]:
-        """The layers of the network called so."""
+        """The layers of the network with these dotted names."""
         if not names:
             return []
         known = dict(self.net.named_modules())
@@ -99,14 +99,14 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def stages(self, x: Images) -> tuple[str, ...]:
-        """For each size of map, the layer that is the last to give one, first stage first."""
+        """The last layer at each resolution of the feature maps, in order of execution."""
         if self._stages is None:
             normal = (x[:2] - self.mean) / self.std
             self._stages = last_of_each_size(self.net, lambda: self.net(normal))
         return self._stages
 
     def fingerprint(self) -> str:
-        """A hash of every weight and of the normalisation."""
+        """SHA-256 of all weights, mean and std."""
         digest = hashlib.sha256()
         for name, value in sorted(self.state_dict().items()):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -115,13 +115,13 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def confirm(self, x: Images) -> None:
-        """On the first images: is the head the layer that makes the logits, and are they logits?"""
+        """Check on the first batch that the head produces the logits, and that they are logits."""
         if self._confirmed:
             return
         normal = self._normal(x)
         linear = {n: m for n, m in self.net.named_modules() if isinstance(m, nn.Linear)}
         modes = [(m, m.training) for m in self.net.modules()]
-        self.net.eval()  # batch-norm statistics must not move
+        self.net.eval()  # batch-norm statistics must not change
         try:
             with watching(list(linear.values())) as seen:
                 logits = logits_of(self.net(normal))
@@ -136,18 +136,18 @@ class Model(nn.Module):
         if makers and self.head not in makers:
             self._replace_head(linear, makers[-1])
         if len(logits) == 0:
-            return  # shapes alone confirm nothing
+            return  # an empty batch confirms nothing
         check_logits(logits)
         if not makers:
             raise CapabilityError(
                 "expected the logits to come straight from a linear layer, but none of "
-                f"{', '.join(linear)} gives them: wrap the network without what follows its "
-                "head, or take rood.models.logits_only, which serves detectors of the logits alone"
+                f"{', '.join(linear)} returns them: wrap the network without what follows its "
+                "head, or use rood.models.wrap.logits_only for detectors that read logits only"
             )
         features = seen[list(linear.values()).index(self.head)].inputs[0]
         if features.ndim != 2:
             raise CapabilityError(
-                f"expected one feature vector an image, got {tuple(features.shape)}: "
+                f"expected one feature vector per image, got {tuple(features.shape)}: "
                 "pool before the head"
             )
         self._confirmed = True
@@ -156,8 +156,8 @@ class Model(nn.Module):
         if self._sure:
             given, right = (n for h in (self.head, maker) for n, m in linear.items() if m is h)
             raise CapabilityError(
-                f"expected the logits to come from the layer named, {given!r}, but {right!r} gives "
-                f"them: name that one"
+                f"expected the logits to come from the layer named, {given!r}, but they come from "
+                f"{right!r}: name that one"
             )
         self._head = [maker]
 
@@ -167,7 +167,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def logits_of(result: object) -> Logits:
-    """The logits in what a network returned."""
+    """The logits among what a network returned."""
     logits = getattr(result, "logits", result)
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(result).__name__
@@ -176,8 +176,8 @@ def logits_of(result: object) -> Logits:
 
 
 def check_logits(logits: Float[Tensor, "b k"]) -> None:
-    """Refuse probabilities and log-probabilities: a score of them is a softmax of a softmax."""
-    logits = logits.double()  # under autocast they may come in bfloat16
+    """Refuse probabilities and log-probabilities: scores would apply softmax twice."""
+    logits = logits.double()  # bfloat16 under autocast
     if not logits.isfinite().all():
         raise InputError("expected finite logits, got NaN or infinity: are the weights damaged?")
     if logits.shape[1] < 2:
@@ -193,7 +193,7 @@ def check_logits(logits: Float[Tensor, "b k"]) -> None:
 
 
 def kind_of(logits: Float[Tensor, "b k"]) -> Literal["probabilities", "log-probabilities"] | None:
-    """What a network gives that gives no logits; None where these are logits."""
+    """What a network returns instead of logits; None if these are logits."""
     z = logits.double()
     one = torch.ones_like(z[:, 0])
     if z.shape[1] > 1 and (z >= 0).all() and torch.allclose(z.sum(dim=1), one, atol=1e-4):

@@ -1,4 +1,4 @@
-"""Look inside a network while it runs, without changing it."""
+"""Read or replace the outputs of a network's layers during a forward pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,21 +9,23 @@ from torch import Tensor, nn
 
 
 @dataclass
-class Seen:
-    """What one layer was given and what it returned, call by call."""
+class LayerCalls:
+    """The input and output of every call of one layer."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
 
 
 @contextmanager
-def watching(layers: Sequence[nn.Module], order: list[int] | None = None) -> Iterator[list[Seen]]:
-    """Record the input and output of each layer while the block runs; in `order`, who ran when.
+def watching(
+    layers: Sequence[nn.Module], order: list[int] | None = None
+) -> Iterator[list[LayerCalls]]:
+    """Record input and output of each layer inside the block; `order` gets their indices.
 
-    The hooks live only inside the block, so that nothing stays on the network for a copy of it or a
-    saved file to trip over; what other threads send through meanwhile is not recorded.
+    The hooks are removed at the end of the block, so that copies of the network and saved files
+    contain none. Forward passes of other threads are not recorded.
     """
-    seen = [Seen() for _ in layers]
+    seen = [LayerCalls() for _ in layers]
     owner = get_ident()
 
     def note(i: int, inputs: tuple[object, ...], output: object) -> None:
@@ -31,7 +33,7 @@ def watching(layers: Sequence[nn.Module], order: list[int] | None = None) -> Ite
             return
         if isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
             seen[i].inputs.append(inputs[0])
-            seen[i].outputs.append(output.clone())  # a ReLU may overwrite it in place
+            seen[i].outputs.append(output.clone())  # an in-place ReLU may overwrite it
             if order is not None:
                 order.append(i)
 
@@ -44,7 +46,7 @@ def watching(layers: Sequence[nn.Module], order: list[int] | None = None) -> Ite
 
 @contextmanager
 def changing(layer: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace what a layer returns to this thread while the block runs."""
+    """Replace the output of a layer inside the block, for this thread only."""
     owner = get_ident()
     handle = layer.register_forward_hook(
         lambda _, __, output: change(output) if get_ident() == owner else None
@@ -56,10 +58,10 @@ def changing(layer: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[N
 
 
 def last_of_each_size(net: nn.Module, run: Callable[[], object]) -> tuple[str, ...]:
-    """For each size of map, the name of the layer that is the last to give one while `run` runs.
+    """The name of the last layer at each resolution of the feature maps while `run` runs.
 
-    Passed over are layers that run more than once, which have no one map, and, where there are
-    others, those inside a block that shrinks such a map: a shortcut may lead around them.
+    Layers that run more than once are skipped. So are layers inside a block that reduces the
+    resolution, since a shortcut may bypass them, unless no other layer has that resolution.
     """
     named = {n: m for n, m in net.named_modules() if n}
     names = list(named)
@@ -81,7 +83,7 @@ def last_of_each_size(net: nn.Module, run: Callable[[], object]) -> tuple[str, .
     whole: dict[tuple[int, ...], str] = {}
     for i in order:
         if size := _size(seen[i].outputs):
-            last.pop(size, None)  # sizes in the order in which they end
+            last.pop(size, None)  # ordered by the last layer of each size
             last[size] = names[i]
             if not in_a_step(names[i], size):
                 whole[size] = names[i]
@@ -89,7 +91,7 @@ def last_of_each_size(net: nn.Module, run: Callable[[], object]) -> tuple[str, .
 
 
 def _size(calls: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Height and width of the one map there is; None for several, for vectors, for one place."""
+    """Height and width of a layer's only map; None for several calls, vectors and 1x1 maps."""
     if len(calls) != 1 or calls[0].ndim != 4 or calls[0].shape[-1] * calls[0].shape[-2] == 1:
         return None
     return tuple(calls[0].shape[-2:])

@@ -6,7 +6,7 @@ from torch import Generator, nn
 
 from rood.models.backbones import registry
 from rood.models.backbones.base import Backbone
-from rood.models.generative._mixtures import Kept
+from rood.models.generative.mixtures import Kept
 from rood.shapes import Images, Logits
 
 

@@ -1,8 +1,10 @@
-"""Networks that learn how images look, one a file; `registry` finds them by file name."""
+"""Generative networks, one per file; `registry` finds them by file name."""
 
 from rood.models.generative.base import Generative
 from rood.registry import Registry
 
-registry: Registry[Generative] = Registry(__name__, Generative)
+registry: Registry[Generative] = Registry(
+    __name__, Generative, beside=("dcgan", "mixtures", "sgld")
+)
 
 __all__ = ["Generative", "registry"]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from rood.errors import CheckpointError, InputError
-from rood.models.adapt import Foreign
 from rood.models.model import logits_of
+from rood.models.sources.base import ForeignNetwork
 from rood.shapes import Images
 
 
-def find(path: str, weights: str | Path | None) -> Foreign:
+def find(path: str, weights: str | Path | None) -> ForeignNetwork:
     """The program in a .pt2 file. Like any program, run it only if you trust its origin."""
     if weights is not None:
         raise InputError(f"expected no weights beside {path!r}, which holds its own")
@@ -39,7 +39,7 @@ def find(path: str, weights: str | Path | None) -> Foreign:
     notes = () if fixed is None else ("exported for one image at a time: slow",)
     known = all(isinstance(n, int) for n in (channels, *size))
     shape = (int(channels), int(size[0]), int(size[1])) if known else None
-    return Foreign(net=_opened(whole, fixed), name=path, shape=shape, notes=notes)
+    return ForeignNetwork(net=_opened(whole, fixed), name=path, shape=shape, notes=notes)
 
 
 class _Program(nn.Module):

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from rood._offline import offline
+from rood.data.base import Shape
 from rood.errors import CapabilityError
-from rood.models.adapt import Foreign, Mode, Shape
+from rood.models.sources.base import ForeignNetwork, Mode
 
 MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 
-def find(name: str, weights: str | Path | None) -> Foreign:
+def find(name: str, weights: str | Path | None) -> ForeignNetwork:
     """A model of AutoModelForImageClassification; mean, std and size from its processor's JSON."""
     net, config, settings = _read(name)
     if weights is not None:
@@ -26,7 +27,7 @@ def find(name: str, weights: str | Path | None) -> Foreign:
         notes.append("images are resized whole, where its own preparation crops their middle")
     mean, std = normalisation(settings)
     labels = getattr(config, "id2label", None) or {}
-    return Foreign(
+    return ForeignNetwork(
         net=net,
         name=name,
         mean=mean,

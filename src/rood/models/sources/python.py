@@ -10,14 +10,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from rood.errors import CapabilityError, InputError
-from rood.models.adapt import Foreign
 from rood.models.checkpoint import check_fit, load_state
 from rood.models.model import Model
+from rood.models.sources.base import ForeignNetwork
 
 PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # left by wrappers around a network
 
 
-def find(spec: str, weights: str | Path | None) -> Foreign:
+def find(spec: str, weights: str | Path | None) -> ForeignNetwork:
     """The nn.Module or `Model` that package.module:function() gives, with the weights of a file."""
     made = _made(spec)
     if isinstance(made, Model):
@@ -32,7 +32,7 @@ def find(spec: str, weights: str | Path | None) -> Foreign:
         fill(net, weights)
     elif not isinstance(made, Model):
         given["notes"] = ("no --weights were given: it has those that its function gave it",)
-    return Foreign(net=net, name=spec, **given)
+    return ForeignNetwork(net=net, name=spec, **given)
 
 
 def fill(net: nn.Module, weights: str | Path) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from rood._offline import offline
 from rood.errors import CapabilityError, first_line
-from rood.models.adapt import Foreign, Mode
+from rood.models.sources.base import ForeignNetwork, Mode
 
 MODES: dict[str, Mode] = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic"}
 
 
-def find(name: str, weights: str | Path | None) -> Foreign:
+def find(name: str, weights: str | Path | None) -> ForeignNetwork:
     """timm.create_model(name), pretrained, or with the weights of a file."""
     try:
         timm = importlib.import_module("timm")
@@ -33,7 +33,7 @@ def find(name: str, weights: str | Path | None) -> Foreign:
     crop = float(config.get("crop_pct") or 1)
     note = f"images are resized whole, where its own preparation crops the middle {crop:.3g}"
     own = getattr(net, "pretrained_cfg", None) or {}
-    return Foreign(
+    return ForeignNetwork(
         net=net,
         name=name,
         mean=tuple(config["mean"]),

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from rood.errors import CheckpointError, InputError
-from rood.models.adapt import Foreign
+from rood.models.sources.base import ForeignNetwork
 
 
-def find(path: str, weights: str | Path | None) -> Foreign:
+def find(path: str, weights: str | Path | None) -> ForeignNetwork:
     """The program in a file. Like any program, run it only if you trust where it comes from."""
     if weights is not None:
         raise InputError(f"expected no weights beside {path!r}, which holds its own")
@@ -27,4 +27,4 @@ def find(path: str, weights: str | Path | None) -> Foreign:
             f"{path!r} is no TorchScript file: if it holds a state_dict, which has no network, say "
             f"--model package.module:function --weights {path}"
         ) from e
-    return Foreign(net=net, name=path)
+    return ForeignNetwork(net=net, name=path)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from rood.errors import InputError
-from rood.models.generative._dcgan import NOISE, Critic, Painter, initialise
+from rood.models.generative.dcgan import NOISE, Critic, Painter, initialise
 from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import beside

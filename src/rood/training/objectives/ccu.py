@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
 from rood.errors import InputError
-from rood.models.generative._mixtures import WIDER, Kept, Mixtures, fitted
+from rood.models.generative.mixtures import WIDER, Kept, Mixtures, fitted
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
 from rood.training.objectives.base import Batch, Objective

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rood.errors import InputError
-from rood.models.generative._sgld import log_density, sampled
+from rood.models.generative.sgld import log_density, sampled
 from rood.models.model import Model
 from rood.seeds import beside
 from rood.shapes import Images

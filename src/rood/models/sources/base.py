@@ -1,4 +1,4 @@
-"""What somebody's network takes and returns, made into what a `Model` takes and returns."""
+"""A third-party network, adapted to the interface of `Model`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,42 +8,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from rood.errors import CapabilityError, InputError
-from rood.models.logits_only import like_of, logits_only
+from rood.data.base import Shape
+from rood.errors import CapabilityError, InputError, first_line
 from rood.models.model import Model, kind_of, logits_of
 from rood.models.taps import watching
-from rood.models.wrap import check_weights, wrap
+from rood.models.wrap import check_weights, like_of, logits_only, wrap
 from rood.shapes import Images, Logits
 
-Shape = tuple[int, int, int]  # channels, height, width
 Mode = Literal["nearest", "bilinear", "bicubic"]
 LOG = {
-    "probabilities": "it returns probabilities, of which the logarithm was taken",
+    "probabilities": "it returns probabilities, whose logarithm is used",
     "log-probabilities": "it returns log-probabilities",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foreign:
-    """A network as it was found, with what is known about the images it takes."""
+class ForeignNetwork:
+    """A third-party network and what its source says about its input."""
 
     net: nn.Module
     name: str
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
-    shape: Shape | None = None  # of the images it was made for; None: not known
-    mode: Mode = "bilinear"  # how other sizes are brought to that one
+    shape: Shape | None = None  # of its input; None: unknown
+    mode: Mode = "bilinear"  # how images of other sizes are resized
     classes: Sequence[str] = ()
     head: str | None = None
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)  # more for the card
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the card
 
     def build(self, shape: Shape | None = None) -> tuple[Model, dict[str, Any]]:
-        """The `Model` for images of `shape`, tried on two of them, and its card."""
+        """The `Model` for images of `shape`, tested on two random images, and its card."""
         shape = shape or self.shape
         if shape is None:
             raise InputError(
-                f"expected the size of the images that {self.name!r} takes, which it does not tell"
+                f"expected the image size for {self.name!r}, which its source does not state"
             )
         check_weights(self.net)
         net = self.net.eval()
@@ -64,7 +63,7 @@ class Foreign:
         return model, card | dict(self.facts)
 
     def _model(self, net: nn.Module, shape: Shape) -> tuple[Model, tuple[str, ...]]:
-        """Wrapped with its head where that can be, else by its logits alone; and why."""
+        """The network wrapped with its head, or else by its logits only, and notes that say why."""
         x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(like_of(net))
         mean, std = (
             torch.tensor(v, dtype=x.dtype).view(1, -1, 1, 1) for v in (self.mean, self.std)
@@ -74,7 +73,7 @@ class Foreign:
         result = self._tried(net, normal)
         if not isinstance(getattr(result, "logits", result), Tensor):
             net = _Picked(net, _place(net, normal, result))
-            notes += (f"of what it returns, {net.place!r} was taken for the logits",)
+            notes += (f"it returns several outputs: {net.place!r} is used as the logits",)
         z = logits_of(self._tried(net, normal))
         if kind := kind_of(z):
             net = _Opaque(_Centred(net, kind))
@@ -89,7 +88,7 @@ class Foreign:
                 return model, notes
             except CapabilityError as e:
                 why = str(e).partition(":")[0]
-        return self._by_logits(_Opaque(net), z.shape[1], x), (*notes, f"logits alone: {why}")
+        return self._by_logits(_Opaque(net), z.shape[1], x), (*notes, f"logits only: {why}")
 
     def _by_logits(self, net: nn.Module, classes: int, x: Images) -> Model:
         model = logits_only(net, classes, mean=self.mean, std=self.std)
@@ -100,15 +99,15 @@ class Foreign:
     def _tried(self, net: nn.Module, x: Images) -> Any:
         try:
             return net(x)
-        except Exception as e:  # somebody's forward() raises anything
+        except Exception as e:  # a third-party forward() may raise anything
             raise CapabilityError(
                 f"expected {self.name!r} to take images of shape {tuple(x.shape[1:])}, got "
-                f"{type(e).__name__}: {_first(e)}: is the size right?"
+                f"{type(e).__name__}: {first_line(e)[:200]}: is the size right?"
             ) from e
 
 
 class _Resized(nn.Module):
-    """Images of other sizes are brought to the network's own."""
+    """Resize images of other sizes to the network's own."""
 
     def __init__(self, net: nn.Module, size: Sequence[int], mode: Mode) -> None:
         super().__init__()
@@ -124,7 +123,7 @@ class _Resized(nn.Module):
 
 
 class _Picked(nn.Module):
-    """One of several things that a network returns."""
+    """One of several outputs of a network."""
 
     def __init__(self, net: nn.Module, place: int | str) -> None:
         super().__init__()
@@ -136,7 +135,7 @@ class _Picked(nn.Module):
 
 
 class _Centred(nn.Module):
-    """Log-probabilities moved to mean 0: the same softmax, in numbers that are logits."""
+    """Log-probabilities shifted to mean 0: the same softmax, in the range of logits."""
 
     def __init__(self, net: nn.Module, kind: str) -> None:
         super().__init__()
@@ -151,7 +150,7 @@ class _Centred(nn.Module):
 
 
 class _Opaque(nn.Module):
-    """Marks a network whose features are not to be had."""
+    """Marks a network whose features cannot be read."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -162,7 +161,7 @@ class _Opaque(nn.Module):
 
 
 def _place(net: nn.Module, x: Images, result: object) -> int | str:
-    """Where the logits are: what is called so, what a linear layer gave, or the first candidate."""
+    """Key of the logits: "logits", else the output of a linear layer, else the first candidate."""
     named: dict[int | str, Any] = {}
     if isinstance(result, Mapping):
         named = dict(result)
@@ -170,7 +169,7 @@ def _place(net: nn.Module, x: Images, result: object) -> int | str:
         named = dict(enumerate(result))
     flat = {k: v for k, v in named.items() if isinstance(v, Tensor) and v.ndim == 2}
     if not flat:
-        logits_of(result)  # says what was expected
+        logits_of(result)  # raises the error
     if "logits" in flat:
         return "logits"
     linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
@@ -182,12 +181,8 @@ def _place(net: nn.Module, x: Images, result: object) -> int | str:
 
 
 def _within(net: nn.Module, inner: nn.Module, head: str | None) -> str | None:
-    """The dotted name of a layer of `inner`, seen from `net` around it."""
+    """The dotted name in `net` of the layer `head` of `inner`."""
     if head is None:
         return None
     prefix = next(n for n, m in net.named_modules() if m is inner)
     return f"{prefix}.{head}".lstrip(".")
-
-
-def _first(e: BaseException) -> str:
-    return str(e).strip().splitlines()[0][:200] if str(e).strip() else "no reason given"

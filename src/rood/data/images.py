@@ -1,4 +1,4 @@
-"""Image files to 8-bit pixels: either the picture that the file's author saw, or a refusal."""
+"""Decoding of image files to 8-bit pixels; files that cannot be decoded exactly are refused."""
 
 import io
 import os
@@ -15,16 +15,16 @@ from rood.errors import DataError
 EXTENSIONS = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 )
-# Pillow's own default, kept here so that it also holds where a program has switched Pillow's off.
+# Pillow's default; repeated here because a program may have disabled Pillow's.
 MAX_PIXELS = 89_478_485
 
-# Only the decoders of EXTENSIONS: what a file claims to be must not reach the others.
+# only these decoders may see the content of a file
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 
 
-class Picture(NamedTuple):
-    """One decoded image, and what was done to it that not every reader would expect."""
+class DecodedImage(NamedTuple):
+    """A decoded image, and which conversions it went through."""
 
     pixels: NDArray[np.uint8]  # (h, w, c)
     was_grey: bool
@@ -33,24 +33,24 @@ class Picture(NamedTuple):
 
 
 def read_image(path: Path, channels: int) -> NDArray[np.uint8]:
-    """The pixels of an image file, (h, w, channels); see `decode` for what is done to them."""
+    """The pixels of an image file, (h, w, channels), decoded by `decode`."""
     return decode(path, channels).pixels
 
 
-def decode(file: Path | bytes, channels: int | None = None, *, shown: str = "") -> Picture:
+def decode(file: Path | bytes, channels: int | None = None, *, shown: str = "") -> DecodedImage:
     """Decode a file or its bytes; `shown` names it in messages, channels=None keeps its own.
 
-    Transparent pixels are laid over white, 16-bit grey is divided by 257, CMYK goes through RGB,
-    colour becomes grey by ITU-R 601, the EXIF orientation is applied, and of several frames the
-    first is taken. Colour profiles are ignored. Floating-point and 32-bit images are refused,
-    since nobody can tell their range.
+    Transparent pixels are composited over white, 16-bit grey is divided by 257, CMYK is converted
+    by way of RGB, colour becomes grey by ITU-R 601, the EXIF orientation is applied, and only the
+    first frame is kept. Colour profiles are ignored. Floating-point and 32-bit images are refused
+    because their range is unknown.
     """
     shown = shown or repr(str(file) if isinstance(file, Path) else "image")
     try:
         if _length(file) == 0:
             raise DataError(f"{shown} is empty (0 bytes)")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # damaged metadata and the like: not about the pixels
+            warnings.simplefilter("ignore")  # about metadata, not pixels
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             source = io.BytesIO(file) if isinstance(file, bytes) else file
             with Image.open(source, formats=_FORMATS) as image:
@@ -68,7 +68,7 @@ def decode(file: Path | bytes, channels: int | None = None, *, shown: str = "") 
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Bilinear, with antialiasing; (h, w, c) in and out."""
+    """Resize an image (h, w, c), bilinear with antialiasing."""
     if pixels.shape[:2] == (height, width):
         return pixels
     grey = pixels.shape[2] == 1
@@ -77,7 +77,7 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     return small.reshape(height, width, pixels.shape[2])
 
 
-def _picture(image: Image.Image, channels: int | None, shown: str) -> Picture:
+def _picture(image: Image.Image, channels: int | None, shown: str) -> DecodedImage:
     if image.width * image.height > MAX_PIXELS:
         raise _too_large(shown)
     animated = bool(getattr(image, "is_animated", False))
@@ -92,7 +92,7 @@ def _picture(image: Image.Image, channels: int | None, shown: str) -> Picture:
     if channels is None:
         channels = 1 if grey else 3
     pixels = np.asarray(plain.convert("L" if channels == 1 else "RGB"))
-    return Picture(np.atleast_3d(pixels), grey, transparent, animated)
+    return DecodedImage(np.atleast_3d(pixels), grey, transparent, animated)
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -114,12 +114,12 @@ def _over_white(image: Image.Image, shown: str) -> tuple[Image.Image, bool]:
 
 
 def _levels(image: Image.Image, shown: str) -> tuple[int, bool]:
-    """The value of full brightness, and whether the file counts from white down to black."""
+    """The value of white, and whether the scale is inverted (0 is white)."""
     if image.mode == "I" and image.format not in ("PNG", "PPM"):
         raise DataError(
             f"{shown} holds signed or 32-bit integers of unknown range: save it with 8 or 16 bits"
         )
-    # Pillow passes 12-bit values and the inverted scale of 16-bit TIFF files on as they are.
+    # Pillow neither rescales 12-bit values nor turns inverted 16-bit TIFF files
     tags = getattr(image, "tag_v2", {})
     return (4095 if tags.get(258) == (12,) else 65535), tags.get(262) == 0
 

@@ -23,8 +23,9 @@ from rood._files import write_whole
 from rood.errors import CapabilityError, CheckpointError, InputError, RoodError
 from rood.guard.calibration import Calibration
 from rood.guard.rebuild import described, networks_of, rebuilt
-from rood.models import backbones, checkpoint, generative, sources
+from rood.models import backbones, checkpoint, generative
 from rood.models.backbones import Backbone
+from rood.models.load import has_card, load_network
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.version import __version__
@@ -98,8 +99,8 @@ def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
             f"expected shape and normalisation in {str(folder / CARD)!r}, got something else: "
             "fit the guard again"
         ) from e
-    normal = {} if sources.knows_itself(spec) else known
-    model, _ = sources.load(spec, weights=weights, shape=(channels, height, width), **normal)
+    normal = {} if has_card(spec) else known
+    model, _ = load_network(spec, weights=weights, shape=(channels, height, width), **normal)
     return model
 
 

@@ -1,8 +1,8 @@
-"""Decoded images kept on disk, where the environment variable ROOD_CACHE names a folder for them.
+"""A cache of decoded images in the folder that the environment variable ROOD_CACHE names.
 
-One .npy file a set, 8-bit and memory-mapped when it is read again, beside a JSON file with labels,
-names and the checksum of the pixels. The key holds the name, size and time of every file, so that a
-changed folder is read anew.
+Each set is an .npy file of 8-bit pixels, memory-mapped on reading, and a JSON file with labels,
+names and a checksum of the pixels. The key contains name, size and modification time of every file,
+so that a changed folder is read again.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rood.data._paths import expanded
+from rood._files import expanded
 from rood.data.base import ImageSet
 from rood.errors import DataError
 
@@ -26,7 +26,7 @@ VARIABLE = "ROOD_CACHE"
 
 
 def cached(read: Callable[[], ImageSet], *key: object) -> ImageSet:
-    """What `read` gives, from the cache where it is there and whole."""
+    """The result of `read`, taken from the cache if it is there and undamaged."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return read()
@@ -35,12 +35,12 @@ def cached(read: Callable[[], ImageSet], *key: object) -> ImageSet:
     if (found := _found(place)) is not None:
         return found
     images = read()
-    _keep(images, place)
+    _store(images, place)
     return images
 
 
 def listing(files: Iterable[Path]) -> str:
-    """A hash of the names, sizes and times of files: what a change of any of them changes."""
+    """A hash of the names, sizes and modification times of files."""
     digest = hashlib.sha256()
     for file in files:
         stat = file.stat()
@@ -51,23 +51,23 @@ def listing(files: Iterable[Path]) -> str:
 def _found(place: Path) -> ImageSet | None:
     try:
         card: dict[str, Any] = json.loads(place.with_suffix(".json").read_text())
-        # "c": pages are read when they are used, and what is written to them stays in memory
+        # "c": pages are read on access, and writes to them stay in memory
         pixels: NDArray[np.uint8] = np.load(place, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     if card["sha256"] != _checksum(pixels):
-        return None  # damaged: read again, and write it anew
+        return None  # damaged: read and write it again
     labels = None if card["labels"] is None else torch.tensor(card["labels"], dtype=torch.int64)
     words = {k: tuple(card[k]) for k in ("classes", "notes", "files")}
     return ImageSet(name=card["name"], images=torch.from_numpy(pixels), labels=labels, **words)
 
 
-def _keep(images: ImageSet, place: Path) -> None:
+def _store(images: ImageSet, place: Path) -> None:
     pixels = np.ascontiguousarray(images.images.numpy())
     labels = None if images.labels is None else images.labels.tolist()
     words = {k: list(getattr(images, k)) for k in ("classes", "notes", "files")}
     card = {"name": images.name, "labels": labels, "sha256": _checksum(pixels), **words}
-    # names of their own: another process may keep the same images at the same time
+    # one name per process: another may write the same images
     parts = [place.with_name(f"{place.stem}.{os.getpid()}.part{end}") for end in (".npy", ".json")]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +77,8 @@ def _keep(images: ImageSet, place: Path) -> None:
             os.replace(part, place.with_suffix(part.suffix))
     except OSError as e:
         raise DataError(
-            f"cannot keep images in {str(place.parent)!r} ({(e.strerror or str(e)).lower()}): name "
-            f"another folder with {VARIABLE}, or none"
+            f"cannot write to the cache {str(place.parent)!r} ({(e.strerror or str(e)).lower()}): "
+            f"set {VARIABLE} to another folder, or unset it"
         ) from e
     finally:
         for part in parts:
