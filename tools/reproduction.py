@@ -11,9 +11,8 @@ from pathlib import Path
 from textwrap import fill
 
 from rood_papers import experiments
-from rood_papers.framework.page import write_page
-from rood_papers.framework.rows import LOSS, Row, read_rows
-from rood_papers.framework.sections import (
+from rood_papers.framework.cells import LOSS, Cell, read_rows
+from rood_papers.framework.page import (
     NAMES,
     SHRINKING,
     About,
@@ -22,6 +21,7 @@ from rood_papers.framework.sections import (
     Section,
     sections,
     shrinking,
+    write_page,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +75,7 @@ rood reproduce pro/figure7 --size small --out figure7
 ```"""
 
 
-def rows() -> list[Row]:
+def rows() -> list[Cell]:
     """Of every run, in the order of their file names."""
     return [r for path in sorted(RESULTS.glob("*.jsonl")) for r in read_rows(path)]
 
@@ -94,7 +94,7 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _shrinking(every: list[Row]) -> Iterator[str]:
+def _shrinking(every: list[Cell]) -> Iterator[str]:
     """What is left under stronger attacks."""
     lines = [
         f"| {x.paper} | {_cell(x.row)} | {_cell(x.column)} | {x.printed} | {x.clean} | {x.by_paper} "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import rood_zoo
-from rood_papers.framework.papers import printed
+from rood_papers.framework.paper import printed
 from tools.zoo_rows import OBJECTIVES, Measured, percent, table
 from tools.zoo_verdict import NAMES, verdict
 

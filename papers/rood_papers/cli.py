@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rood_papers.framework.cells import Cell
     from rood_papers.framework.experiment import Experiment
-    from rood_papers.framework.rows import Row
 
 
 def reproduce(
@@ -52,7 +52,7 @@ def reproduce(
     chosen = list(papers.experiments().values()) if all_ else papers.chosen(names or [])
     from rood._device import pick_device
     from rood.errors import InputError
-    from rood_papers.framework.experiment import SIZES, Context
+    from rood_papers.framework.context import SIZES, Context
     from rood_papers.framework.run import PartsFailed, run
 
     if size not in SIZES:
@@ -79,7 +79,7 @@ def reproduce(
 def _show_page(chosen: list["Experiment"], out: Path) -> None:
     from rood.errors import CapabilityError
     from rood.evaluation.store import said_plainly
-    from rood_papers.framework.rows import read_rows
+    from rood_papers.framework.cells import read_rows
 
     typer.echo(f"rows: {out / 'rows.jsonl'}")
     try:
@@ -119,7 +119,7 @@ def _pairs(texts: list[str] | None, form: str) -> dict[str, str]:
     return found
 
 
-def _line(row: "Row") -> str:
+def _line(row: "Cell") -> str:
     """One row on one line."""
     what = f"{row.experiment}  {row.row}  {row.column}  {row.metric}  {row.attack}"
     if row.ours is None:

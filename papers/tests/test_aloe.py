@@ -9,7 +9,6 @@ import pytest
 import torch
 from toy_reproduce import bare_context, rows_of
 
-import rood_papers as reproduce
 from rood import zoo
 from rood.models import checkpoint
 from rood.models.backbones.densenet_bc import DenseNetBC
@@ -22,9 +21,10 @@ from rood_papers.aloe.adaptive import adaptive, sides
 from rood_papers.aloe.bench import DIGITS, WORLDS, Bench, _etas, worlds
 from rood_papers.aloe.retrained import ready, stronger
 from rood_papers.aloe.tables import WORST, table1, table3
-from rood_papers.framework.experiment import SIZES, Context, NotRun, Row, ours
-from rood_papers.framework.histogram import histogram
-from rood_papers.framework.sources import Network
+from rood_papers.framework.cells import Cell, ours
+from rood_papers.framework.context import SIZES, Context, Network, NotRun
+from rood_papers.framework.intervals import histogram
+from rood_papers.framework.paper import figures
 
 needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
 
@@ -117,7 +117,7 @@ def test_every_printed_number_of_tables_1_and_3_has_its_cell(bare, monkeypatch):
     monkeypatch.setattr(Context, "has", lambda self, *names: True)
     small = Context(SIZES["small"])
     cells = [c for t in (table1, table3) for part in t(small) for c in part.cells]
-    paper = [f for f in reproduce.papers.figures() if f["paper"] == "aloe"]
+    paper = figures("aloe")
     for fact in (f for f in paper if f["place"] in ("table1", "table3")):
         attack = "paper" if fact["eps"] else "clean"
         column = fact["inside"] if fact["eps"] < 2 else f"{fact['inside']}, {fact['eps']}/255"
@@ -182,7 +182,7 @@ def test_the_order_of_the_methods_is_asked_for_at_every_budget():
     at = {"ALOE": 0.7, "AOE": 0.6, "ADV": 0.5}
     facts = {"experiment": "aloe/table3", "metric": "auroc", "attack": "paper"}
     rows = [
-        Row(row=m, column=column, ours=v if "2/255" in column else 1 - v, **facts)
+        Cell(row=m, column=column, ours=v if "2/255" in column else 1 - v, **facts)
         for column in ("cifar10, 2/255", "cifar10, 4/255", "cifar10, 2/255 / svhn")
         for m, v in at.items()
     ]
@@ -245,7 +245,7 @@ def judged_rows(half_width=0.01):
         ("ALOE", "cifar10"): 0.61, ("AOE", "cifar10"): 0.58, ("ADV", "cifar10"): 0.55,
     }  # fmt: skip
     return [
-        Row(
+        Cell(
             experiment="aloe/adaptive", row=row, column=column, metric="auroc",
             attack="standard", ours=v, low=v - half_width, high=v + half_width,
         )
@@ -280,7 +280,7 @@ def test_claims_of_tables_1_and_3_are_decided_by_intervals_too(half_width, outco
     values |= {"ODIN": 0.1, "Mahalanobis": 0.1}
     facts = {"column": "cifar10", "metric": "auroc", "attack": "paper"}
     rows = [
-        Row(experiment="", row=m, ours=v, low=v - half_width, high=v + half_width, **facts)
+        Cell(experiment="", row=m, ours=v, low=v - half_width, high=v + half_width, **facts)
         for m, v in values.items()
     ]
     assert [c.ours for c in claims1(rows)] == [outcome] * 4

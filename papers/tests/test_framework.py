@@ -18,16 +18,12 @@ from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.threat import Linf
 from rood_papers.framework.adaptive import judged, lowered
-from rood_papers.framework.experiment import SIZES, Context, Experiment, NotRun, Part, Row, printed
-from rood_papers.framework.rows import (
-    UNDECIDED,
-    averaged,
-    claim,
-    compared,
-    decided,
-    ours,
-    read_rows,
-)
+from rood_papers.framework.cells import Cell, ours, read_rows
+from rood_papers.framework.claims import UNDECIDED, claim, compared, decided
+from rood_papers.framework.context import SIZES, Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.intervals import averaged
+from rood_papers.framework.paper import printed
 from rood_papers.framework.run import run
 
 
@@ -39,7 +35,7 @@ def bare(monkeypatch):
 
 
 def cell(row="a", **facts):
-    return Row(experiment="toy/table1", row=row, column="c", metric="auroc", **facts)
+    return Cell(experiment="toy/table1", row=row, column="c", metric="auroc", **facts)
 
 
 class Toy:
@@ -82,7 +78,7 @@ def test_rows_are_written_as_they_are_made_and_read_back(tmp_path):
 
 def test_a_number_that_is_zero_is_a_number(tmp_path):
     row = cell("", paper=0.0, kind="point").found(Interval(0.0, 0.0, 0.1), x=0.0)
-    assert Row(**json.loads(json.dumps(row.as_json()))) == row
+    assert Cell(**json.loads(json.dumps(row.as_json()))) == row
     assert (row.as_json()["x"], row.as_json()["low"], row.as_json()["paper"]) == (0.0, 0.0, 0.0)
 
 
@@ -131,7 +127,7 @@ def test_what_other_experiments_wrote_stays(tmp_path):
     before = Toy(missing="a").run(tmp_path)
 
     def parts(context):
-        one = Row(experiment="toy/table2", row="x", column="c", metric="auroc")
+        one = Cell(experiment="toy/table2", row="x", column="c", metric="auroc")
         yield Part("p", (one,), lambda: [one.found(0.4)])
 
     other = Experiment("toy/table2", "", "", parts)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rood.metrics import Interval, summary
-from rood_papers.framework.intervals import difference, falling, known, median, ordered
-from rood_papers.framework.rows import UNDECIDED
+from rood_papers.framework.claims import UNDECIDED, falling, ordered
+from rood_papers.framework.intervals import difference, known, median
 
 
 def test_the_interval_of_a_difference_is_that_of_independent_numbers():

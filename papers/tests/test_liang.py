@@ -20,8 +20,9 @@ from rood.models import zoo as zoo_of_rood
 from rood.models.generative.autoencoder import AutoEncoderNetwork
 from rood.models.generative.glow import GlowNetwork
 from rood.models.wrap import wrap
-from rood_papers.framework.experiment import SIZES, Context, Network, Row
-from rood_papers.framework.rows import UNDECIDED
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import UNDECIDED
+from rood_papers.framework.context import SIZES, Context, Network
 from rood_papers.framework.run import run
 from rood_papers.liang import EXPERIMENTS, last_fall, lowest
 from rood_papers.liang import systems as liang_systems
@@ -288,14 +289,14 @@ def test_likelihoods_move_towards_those_asked_for(generative):
 def test_most_likelihoods_are_met_or_not(found, outcome):
     assert met([(1.0, 1.02), (100.0, 100.9), (9.0, 9.08), (-1.0, -1.005)]).value == 0.75
     pairs = [(4.0, 4.03)] * found + [(4.0, 5.0)] * (100 - found)
-    cell = Row(experiment="liang/nll_targets", row="NLL", column="spiral", metric="met")
+    cell = Cell(experiment="liang/nll_targets", row="NLL", column="spiral", metric="met")
     (told,) = BY_NAME["liang/nll_targets"].claims([cell.found(met(pairs))])
     assert told.ours == outcome
 
 
 @pytest.mark.parametrize(("error", "outcome"), [(0.002, 1.0), (0.3, None)])
 def test_a_code_that_was_not_found_says_nothing_of_its_score(error, outcome):
-    cell = Row(experiment="liang/autoencoder", row="a", column="spiral", metric="auroc")
+    cell = Cell(experiment="liang/autoencoder", row="a", column="spiral", metric="auroc")
     rows = [replace(cell, attack=a).found(1.0) for a in ("clean", "official", "standard")]
     rows.append(replace(cell, attack="official", metric="mape_median").found(error))
     matching, own = BY_NAME["liang/autoencoder"].claims(rows)
@@ -328,7 +329,7 @@ def _again(context):
 
 
 def made(metric, attack, value, paper=None):
-    return Row(
+    return Cell(
         experiment="liang/table5",
         row="a",
         column="b",

@@ -6,20 +6,28 @@ import sys
 from dataclasses import replace
 
 from rood.metrics import Interval
-from rood_papers.framework.page import _figure, render, write_page
-from rood_papers.framework.rows import LOSS, UNDECIDED, Row, claim
-from rood_papers.framework.sections import About, Shrunk, sections, shrinking
+from rood_papers.framework.cells import LOSS, Cell
+from rood_papers.framework.claims import UNDECIDED, claim
+from rood_papers.framework.page import (
+    About,
+    Shrunk,
+    _figure,
+    render,
+    sections,
+    shrinking,
+    write_page,
+)
 from tools import reproduction
 
 EVIL = "<script>alert(1)</script>"
 
 
 def rows():
-    one = Row(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc", paper=0.9)
+    one = Cell(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc", paper=0.9)
     yield one.found(Interval(0.85, 0.8, 0.9), 100, 200, network="net", note=EVIL)
-    yield Row(**one.as_json() | {"attack": "standard", "paper": None}).not_run("no data")
-    yield Row(**one.as_json() | {"column": "cifar10 / svhn", "paper": None}).found(0.7)
-    point = Row(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
+    yield Cell(**one.as_json() | {"attack": "standard", "paper": None}).not_run("no data")
+    yield Cell(**one.as_json() | {"column": "cifar10 / svhn", "paper": None}).found(0.7)
+    point = Cell(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
     for group in ("best", EVIL):
         for x in (0.0, 1.0):
             yield point.found(x / 2, x=x, group=group)
@@ -66,7 +74,7 @@ def test_the_document_has_every_printed_number_and_what_holds(tmp_path, monkeypa
 
 
 def test_a_row_stands_once_with_all_attacks_beside_each_other():
-    cell = lambda experiment, **facts: Row(
+    cell = lambda experiment, **facts: Cell(
         experiment=f"toy/{experiment}", row="ALOE", column="cifar10", metric="auroc", **facts
     )
     found = shrinking(
@@ -90,7 +98,7 @@ def test_the_head_of_the_page_counts_every_outcome(tmp_path):
 
 def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
-    point = Row(
+    point = Cell(
         experiment="toy/table1", row="a|b", group="a|b", column="step", metric=LOSS, kind="point"
     )
     falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
@@ -103,7 +111,7 @@ def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
 
 
 def test_no_two_curves_of_a_figure_look_alike():
-    point = Row(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
+    point = Cell(experiment="toy/figure1", row="K", column="x", metric="auroc", kind="point")
     many = [point.found(x / 2, x=x, group=str(g)) for g in range(12) for x in (0.0, 1.0)]
     (section,) = sections(many, {})
     lines = [tuple(trace["line"].values()) for trace in _figure(section.panels[0])["data"]]
@@ -111,7 +119,7 @@ def test_no_two_curves_of_a_figure_look_alike():
 
 
 def test_means_of_several_sets_are_shown_where_single_sets_are_details():
-    cell = Row(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc")
+    cell = Cell(experiment="toy/table1", row="MSP", column="cifar10", metric="auroc")
     columns = {"default / mean": True, "default / near": True, "default / svhn": False}
     made = [replace(cell, column=c).found(0.8) for c in columns]
     (section,) = sections([replace(cell, paper=0.9).found(0.8), *made], {})

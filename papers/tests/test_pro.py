@@ -15,9 +15,11 @@ from rood.metrics import Interval, auroc
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood_papers.framework import intervals
-from rood_papers.framework.experiment import SIZES, Context, Row, ours
+from rood_papers.framework.cells import Cell, ours
+from rood_papers.framework.claims import UNDECIDED
+from rood_papers.framework.context import SIZES, Context
 from rood_papers.framework.intervals import gain
-from rood_papers.framework.rows import UNDECIDED
+from rood_papers.framework.paper import figures
 from rood_papers.framework.run import run
 from rood_papers.pro import adaptive as pro_adaptive
 from rood_papers.pro import (
@@ -187,7 +189,7 @@ def test_a_verdict_says_where_validation_left_pro_nothing_to_do():
 
 
 def test_table_2_claims_what_the_paper_gains():
-    cell = Row(experiment="pro/table2", row="PRO-MSP", column="default / near", metric=GAIN)
+    cell = Cell(experiment="pro/table2", row="PRO-MSP", column="default / near", metric=GAIN)
     rows = [
         replace(cell, paper=0.005).found(Interval(0.01, 0.006, 0.014)),
         replace(cell, row="PRO-ENT", paper=-0.01).found(Interval(0.01, 0.006, 0.014)),
@@ -198,7 +200,7 @@ def test_table_2_claims_what_the_paper_gains():
 
 
 def test_a_lower_fpr_is_decided_by_its_intervals():
-    cell = Row(experiment="pro/table1", row="MSP", column="default / near", metric="fpr95_out")
+    cell = Cell(experiment="pro/table1", row="MSP", column="default / near", metric="fpr95_out")
     rows = [
         cell.found(Interval(0.5, 0.45, 0.55)),
         replace(cell, row="PRO-MSP").found(Interval(0.4, 0.36, 0.44)),
@@ -322,7 +324,7 @@ def test_the_papers_gain_is_that_of_its_printed_numbers(monkeypatch):
 def gained(experiment, **nets):
     """Rows in which PRO-GEN gains so much on each network."""
     return [
-        Row(experiment=experiment, row="PRO-GEN", column=f"{n} / {g}", metric=GAIN).found(i)
+        Cell(experiment=experiment, row="PRO-GEN", column=f"{n} / {g}", metric=GAIN).found(i)
         for n, i in nets.items()
         for g in ("near", "mean")
     ]
@@ -347,7 +349,7 @@ def test_gains_are_decided_by_their_intervals(robust, default, outcomes):
     more = "PRO-GEN gains on the {}robust{}, and more than on the default one, near OOD"
     above = told["PRO-GEN is above GEN, PRO's base on near OOD, robust network"]
     assert (above, told[more.format("", " network")]) == outcomes
-    old = Row(experiment="pro/figure4", row="PRO-GEN", column="robust / near", metric="auroc")
+    old = Cell(experiment="pro/figure4", row="PRO-GEN", column="robust / near", metric="auroc")
     told4 = {c.row: c.ours for c in claims4([*gained("pro/figure4", **given), old.found(0.9)])}
     assert told4[more.format("network ", "")] == outcomes[1]
 
@@ -366,7 +368,7 @@ def test_landscapes_are_of_the_scores_as_the_papers_have_them(bare):
 @pytest.mark.parametrize(("half", "outcome"), [(0.002, 1), (0.03, UNDECIDED)])
 def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
     rows = [
-        Row(
+        Cell(
             experiment="pro/figure6", row=f"{n}, default", column="inside", metric="roughness"
         ).found(Interval(v, v - half, v + half))
         for n, v in (("EBO", 0.05), ("MSP", 0.02))
@@ -381,7 +383,7 @@ def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
 def test_shifts_are_ordered_by_their_intervals(few, many, half, outcome):
     def rows(experiment, at):
         return [
-            Row(experiment=experiment, row=row, column=column, metric="shift").found(
+            Cell(experiment=experiment, row=row, column=column, metric="shift").found(
                 Interval(v, v - half, v + half)
             )
             for (row, column), v in at.items()
@@ -409,9 +411,9 @@ def test_shifts_are_ordered_by_their_intervals(few, many, half, outcome):
 )
 def test_leads_are_decided_by_their_paired_intervals(value, half, outcome):
     at = Interval(value, value - half, value + half)
-    lead = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column="both", metric=LEAD).found(at)
+    lead = Cell(experiment="pro/sweep", row="PRO-MSP, ADV", column="both", metric=LEAD).found(at)
     assert [c.ours for c in claims_sweep([lead])] == [outcome, None]
-    through = Row(
+    through = Cell(
         experiment="pro/adaptive", row="PRO-ENT", column="ADV", metric=GAIN, attack="standard"
     ).found(at)
     unattacked = replace(through, attack="clean", ours=0.5, low=0.4, high=0.6)
@@ -425,7 +427,7 @@ def test_leads_are_decided_by_their_paired_intervals(value, half, outcome):
     assert "nothing is left" in gone.column
     (some,) = claims_adaptive([through, left[0], replace(left[1], ours=0.4)])
     assert some.ours == outcome
-    odin = Row(experiment="pro/table1", row="ODIN", column="default / near", metric=GAIN).found(at)
+    odin = Cell(experiment="pro/table1", row="ODIN", column="default / near", metric=GAIN).found(at)
     told = {c.row: c.ours for c in claims1([odin])}
     hurts = told["ODIN hurts on near OOD, default network: below MSP"]
     assert hurts == (0.0 if value >= 0 and half < 0.02 else 1 - outcome)
@@ -434,7 +436,7 @@ def test_leads_are_decided_by_their_paired_intervals(value, half, outcome):
 
 @pytest.mark.parametrize(("best", "outcome"), [(0.88, 1.0), (0.865, 0.5), (0.84, 0.0)])
 def test_the_best_step_is_held_against_none(best, outcome):
-    row = Row(experiment="pro/sweep", row="PRO-MSP, ADV", column=TOP["best"], metric="auroc")
+    row = Cell(experiment="pro/sweep", row="PRO-MSP, ADV", column=TOP["best"], metric="auroc")
     points = [
         replace(row, kind="point", column="K").found(v, x=x) for x, v in ((1.0, 0.7), (0.0, 0.86))
     ]
@@ -495,7 +497,7 @@ def test_every_printed_number_of_both_tables_has_its_cell(bare, monkeypatch):
     cells = [c for t in (table1, table2) for part in t(small) for c in part.cells]
     values = {(c.experiment, c.row, c.column, c.metric): c.paper for c in cells}
     sets = {"cifar100": "cifar100/test", "places365": "scenes"}
-    for fact in (f for f in reproduce.papers.figures() if f["paper"] == "pro"):
+    for fact in figures("pro"):
         column = f"{fact['model']} / {sets.get(fact['outside'], fact['outside'])}"
         key = (f"pro/{fact['place']}", fact["method"], column, fact["metric"])
         assert values[key] == fact["value"], key

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import rood_papers as reproduce
-from rood_papers.framework.experiment import SIZES, Context
-from rood_papers.framework.rows import Row
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import SIZES, Context
 from rood_papers.framework.run import run
 
 
@@ -16,6 +16,6 @@ def bare_context(patch: pytest.MonkeyPatch, out: Path) -> Context:
     return Context(SIZES["tiny"], out=out)
 
 
-def rows_of(name: str, out: Path) -> list[Row]:
+def rows_of(name: str, out: Path) -> list[Cell]:
     with pytest.MonkeyPatch.context() as patch:
         return list(run(reproduce.chosen([name]), bare_context(patch, out)))

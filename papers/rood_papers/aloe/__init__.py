@@ -10,9 +10,9 @@ from rood.metrics import Interval
 from rood_papers.aloe.adaptive import EVERY_SECOND, adaptive
 from rood_papers.aloe.figure import figure2
 from rood_papers.aloe.tables import BY_SET, table1, table2, table3, table4
-from rood_papers.framework.experiment import Experiment, Row, compared
-from rood_papers.framework.intervals import noise_of, ordered
-from rood_papers.framework.rows import interval
+from rood_papers.framework.cells import Cell, interval
+from rood_papers.framework.claims import compared, noise_of, ordered
+from rood_papers.framework.experiment import Experiment
 
 TRAINED = ("ALOE", "AOE", "ADV")  # the paper's order
 _NETS = "zoo networks cifar10-, cifar100-, gtsrb-{ce,oe,adv,aoe,aloe}"
@@ -54,19 +54,19 @@ _RETRAINED = (
 )
 
 
-def _seen(rows: Sequence[Row]) -> list[str]:
+def _seen(rows: Sequence[Cell]) -> list[str]:
     """The in-distribution sets that the rows are about."""
     return list(dict.fromkeys(r.column for r in rows if r.kind == "cell" and " / " not in r.column))
 
 
-def _below_half(experiment: str, text: str, ends: dict[str, Interval | None]) -> Row:
+def _below_half(experiment: str, text: str, ends: dict[str, Interval | None]) -> Cell:
     """Whether all of these are, wherever each lies in its interval."""
     values = {name: None if i is None else i.value for name, i in ends.items()}
     noise = noise_of(i for i in ends.values() if i is not None)
     return compared(experiment, text, values, lambda *v: max(v) < 0.5, noise)
 
 
-def claims1(rows: Sequence[Row]) -> Iterator[Row]:
+def claims1(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Table 1, in each world."""
     name = "aloe/table1"
     for world in _seen(rows):
@@ -85,7 +85,7 @@ def claims1(rows: Sequence[Row]) -> Iterator[Row]:
             yield ordered(name, f"{world}: {text}", {m: at(m) for m in methods})
 
 
-def claims2(rows: Sequence[Row]) -> Iterator[Row]:
+def claims2(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Table 2: such images are mostly not flagged."""
     for world in _seen(rows):
         methods = ("MSP", "OE", "ADV", "AOE", "ALOE")
@@ -96,7 +96,7 @@ def claims2(rows: Sequence[Row]) -> Iterator[Row]:
         )
 
 
-def claims3(rows: Sequence[Row]) -> Iterator[Row]:
+def claims3(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Table 3: the order of Table 1 at larger budgets."""
     for column in _seen(rows):
         at = lambda row, c=column: interval(rows, row=row, column=c, attack="paper", metric="auroc")
@@ -104,7 +104,7 @@ def claims3(rows: Sequence[Row]) -> Iterator[Row]:
         yield ordered("aloe/table3", text, {m: at(m) for m in TRAINED})
 
 
-def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
+def claims_adaptive(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Whether what a row gained under the paper's attack is still there."""
     attacked = [r for r in rows if r.attack == "standard" and r.metric == "auroc"]
     for world in _seen(rows):

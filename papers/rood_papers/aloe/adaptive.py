@@ -18,8 +18,10 @@ from rood_papers.aloe.tables import (
     in_adaptive,
 )
 from rood_papers.framework.adaptive import judged
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row, printed
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.paper import printed
 
 # in this order, so that what is claimed comes first where time runs out
 GROUPS = (TRAINED[3], TRAINED[2], TRAINED[1], ORIGINAL, TRAINED[0], LAYERS)
@@ -35,7 +37,7 @@ def adaptive(context: Context) -> Iterator[Part]:
                     continue
                 facts = {"inside": world.name, "method": row, "eps": 1}
                 cells = [
-                    Row(
+                    Cell(
                         experiment="aloe/adaptive",
                         row=row,
                         column=world.name,
@@ -51,8 +53,8 @@ def adaptive(context: Context) -> Iterator[Part]:
 
 
 def _attacked(
-    context: Context, world: World, role: str, detector: str, cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, world: World, role: str, detector: str, cells: Sequence[Cell]
+) -> Iterator[Cell]:
     bench = Bench(context, world, role)
     judge = bench.mahalanobis() if detector == "mahalanobis" else bench.softmax()[detector]
     forwards, _ = judge.cost()

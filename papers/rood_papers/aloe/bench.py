@@ -16,14 +16,13 @@ from rood.metrics import fpr_at_tpr_in
 from rood.models.backbones.densenet_bc import DenseNetBC
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
-from rood_papers.framework.context import BATCH, Context
+from rood_papers.framework.context import BATCH, Context, Network
 from rood_papers.framework.goals import (
     aloe_confidence,
     aloe_mahalanobis,
     aloe_mahalanobis_official,
     cross_entropy,
 )
-from rood_papers.framework.sources import Network
 from rood_papers.presets import aloe_official
 
 PRESETS = {"paper": PGD.aloe, "official": aloe_official}

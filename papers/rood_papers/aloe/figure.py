@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from rood_papers.aloe.bench import Bench, worlds
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row
-from rood_papers.framework.histogram import histogram
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import histogram
 
 PANELS = (  # title, role, detector, attacked
     ("OE, clean", "oe", "msp", False),
@@ -22,7 +23,7 @@ def figure2(context: Context) -> Iterator[Part]:
     """A histogram of each side in each panel."""
     for world in worlds(context, "cifar10"):
         for title, role, detector, attacked in PANELS:
-            cell = Row(
+            cell = Cell(
                 experiment="aloe/figure2",
                 row=title,
                 column="score, higher is more OOD",
@@ -34,7 +35,7 @@ def figure2(context: Context) -> Iterator[Part]:
             yield Part(f"{world.name}/{title}", (cell,), make)
 
 
-def _panel(context: Context, world: str, role: str, detector: str, cell: Row) -> Iterator[Row]:
+def _panel(context: Context, world: str, role: str, detector: str, cell: Cell) -> Iterator[Cell]:
     bench = Bench(context, next(w for w in worlds(context, "cifar10") if w.name == world), role)
     outside = bench.world.outside[0]
     sides = {}

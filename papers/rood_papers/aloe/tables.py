@@ -10,9 +10,11 @@ from rood.metrics import Interval, summary, wilson
 from rood.shapes import Images
 from rood_papers.aloe.bench import DIGITS, Bench, World, worlds
 from rood_papers.aloe.retrained import ready
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import BATCH, Context
-from rood_papers.framework.experiment import Part, Row, printed
-from rood_papers.framework.rows import averaged
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import averaged
+from rood_papers.framework.paper import printed
 
 METRICS = ("auroc", "fpr95_in", "detection_error")
 WORST = "worst_detection_error"  # equation 2: each image at its worse, clean or attacked
@@ -89,7 +91,7 @@ def _trained_for(context: Context, world: World, group: Group, levels: int, part
     if budget != str(levels) or world is DIGITS:
         return part
 
-    def make() -> Iterable[Row]:
+    def make() -> Iterable[Cell]:
         ready(context, world, method, levels)
         return part.make()
 
@@ -109,7 +111,7 @@ def told_apart(
     metrics = METRICS if preset == "clean" else (*METRICS, WORST)
     again = lambda row: experiment == "aloe/table1" and in_adaptive(context, world, row)
     cells = [
-        Row(
+        Cell(
             experiment=experiment,
             row=row,
             column=column,
@@ -132,8 +134,8 @@ def _told_apart(
     group: Group,
     preset: str,
     levels: int,
-    cells: Sequence[Row],
-) -> Iterator[Row]:
+    cells: Sequence[Cell],
+) -> Iterator[Cell]:
     bench = Bench(context, world, group.role)
     names = (bench.inside, *world.outside)
     found = clean = bench.clean_scores(group.layers)
@@ -147,12 +149,12 @@ def _told_apart(
 
 
 def compared_sides(
-    cells: Sequence[Row],
+    cells: Sequence[Cell],
     inside: str,
     clean: Mapping[str, torch.Tensor],
     found: Mapping[str, torch.Tensor],
     network: str,
-) -> Iterator[Row]:
+) -> Iterator[Cell]:
     """Each cell with the mean over all OOD sets; AUROC also of each set by itself."""
     s_in, s_worst = found[inside], torch.maximum(found[inside], clean[inside])
     sets: dict[str, dict[str, Interval]] = {}
@@ -177,7 +179,7 @@ def table2(context: Context) -> Iterator[Part]:
         for group in (ORIGINAL, *TRAINED) if tiny else (ORIGINAL, LAYERS, *TRAINED):
             for preset in ("paper", "official"):
                 cells = [
-                    Row(
+                    Cell(
                         experiment="aloe/table2",
                         row=row,
                         column=world.name,
@@ -192,8 +194,8 @@ def table2(context: Context) -> Iterator[Part]:
 
 
 def _flagged(
-    context: Context, world: World, group: Group, preset: str, cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, world: World, group: Group, preset: str, cells: Sequence[Cell]
+) -> Iterator[Cell]:
     bench = Bench(context, world, group.role)
     clean = bench.clean_scores(group.layers)[bench.inside]
     found = context.scores(bench.judges(group.layers), bench.misled(preset))
@@ -212,7 +214,7 @@ def table4(context: Context) -> Iterator[Part]:
             for preset in ("clean", "paper", "official"):
                 metric = "accuracy" if preset == "clean" else "robust_accuracy"
                 facts = {"inside": world.name, "method": row, "metric": metric}
-                cell = Row(
+                cell = Cell(
                     experiment="aloe/table4",
                     row=row,
                     column=world.name,
@@ -224,7 +226,7 @@ def table4(context: Context) -> Iterator[Part]:
                 yield Part(f"{world.name}/{role}/{preset}", (cell,), make)
 
 
-def _right(context: Context, world: World, role: str, preset: str, cell: Row) -> Iterator[Row]:
+def _right(context: Context, world: World, role: str, preset: str, cell: Cell) -> Iterator[Cell]:
     bench = Bench(context, world, role)
     x = bench.pixels(bench.inside)
     right = _correct(bench, x)

@@ -33,8 +33,11 @@ from rood_papers.fort.systems import (
     walk,
     worst,
 )
-from rood_papers.framework.experiment import Context, Experiment, NotRun, Part, Row, printed
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
 from rood_papers.framework.intervals import difference
+from rood_papers.framework.paper import printed
 
 NOTES = {"digits": "the shipped digits", "cifar100": STAND_IN, "cifar10": "turned round"}
 NO_NUMBER = {"model": "ours"}  # other images and classes: none of the paper's belongs beside them
@@ -68,12 +71,12 @@ def _slip(place: str, method: str, name: str) -> str:
     return "the paper prints only below 10 %" if place == "table2" else ""
 
 
-def _cells(experiment: str, line: Line, official: bool) -> dict[str, Row]:
+def _cells(experiment: str, line: Line, official: bool) -> dict[str, Cell]:
     """What is filled for a line, by the attack; `change` is the paper's attack less clean."""
     world = line.system.world
     inside = world.inside.partition("/")[0]
     own = NOTES[inside] if world.networks else ""
-    cell = Row(
+    cell = Cell(
         experiment=experiment,
         row=line.name,
         column=world.column,
@@ -93,7 +96,7 @@ def _cells(experiment: str, line: Line, official: bool) -> dict[str, Row]:
     return found if official else {k: v for k, v in found.items() if k != "official"}
 
 
-def _measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Row]:
+def _measured(context: Context, line: Line, cells: dict[str, Cell]) -> Iterator[Cell]:
     s = ready(context, line.system)
     n_in, network = len(s.clean_in), s.network
     signs = {"paper": 0, "official": -1}
@@ -196,11 +199,11 @@ def table5(context: Context) -> Iterator[Part]:
 def text(context: Context) -> Iterator[Part]:
     """What people reach; nobody was asked here."""
     known = printed("fort", "section-3", metric="auroc")
-    cell = Row(
+    cell = Cell(
         experiment="fort/text", row="human benchmark", column="cifar10", metric="auroc", paper=known
     )
 
-    def make() -> Iterator[Row]:
+    def make() -> Iterator[Cell]:
         raise NotRun("no people were asked")
 
     yield Part("people", (cell,), make)

@@ -15,9 +15,9 @@ from rood_papers.fort.systems import (
     TURNED,
     World,
 )
-from rood_papers.framework.experiment import Row, claim
-from rood_papers.framework.intervals import NOTHING, difference, falling
-from rood_papers.framework.rows import TELLS
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import TELLS, claim, falling
+from rood_papers.framework.intervals import NOTHING, difference
 
 SCORES = tuple(METHODS)[::-1]  # the best under attack first
 FAR = 0.1  # of an AUROC: what counts as far above
@@ -32,7 +32,7 @@ ATTACKS = (  # which, what follows the column's name, and how a sentence calls i
 )
 
 
-def of_table1(rows: Sequence[Row]) -> Iterator[Row]:
+def of_table1(rows: Sequence[Cell]) -> Iterator[Cell]:
     """The order of the scores under attack."""
     found = _values(rows)
     first = DIGITS.column if any(r.column == DIGITS.column for r in rows) else World().column
@@ -44,7 +44,7 @@ def of_table1(rows: Sequence[Row]) -> Iterator[Row]:
             yield _ordered("fort/table1", where + text, *values, before=before)
 
 
-def of_table3(rows: Sequence[Row]) -> Iterator[Row]:
+def of_table3(rows: Sequence[Cell]) -> Iterator[Cell]:
     """The mean of two networks beside each of them."""
     found = _values(rows)
     for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
@@ -60,7 +60,7 @@ def of_table3(rows: Sequence[Row]) -> Iterator[Row]:
                 yield _ordered("fort/table3", where + text, *values, before=before)
 
 
-def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
+def of_table4(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Few pixels to move beside many."""
     found = _values(rows)
     for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
@@ -75,7 +75,7 @@ def of_table4(rows: Sequence[Row]) -> Iterator[Row]:
                 yield _ordered("fort/table4", where + text, *values, by=FAR, before=before)
 
 
-def of_table5(rows: Sequence[Row]) -> Iterator[Row]:
+def of_table5(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Far OOD beside near OOD."""
     found = _values(rows)
     far = replace(TURNED, outside="svhn").column
@@ -88,7 +88,7 @@ def of_table5(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _far_beside_near(
     found: Values, columns: tuple[str, str], attack: str, at: str, under: str
-) -> Iterator[Row]:
+) -> Iterator[Cell]:
     near, far = columns
     before = [found.get((m, c, "clean")) for m in DISTANCES for c in columns]
     lead = {
@@ -108,13 +108,13 @@ def _far_beside_near(
         yield _ordered("fort/table5", text, *fall.items(), before=own)
 
 
-def _if_turned(rows: Sequence[Row], column: str) -> Iterator[tuple[str, str]]:
+def _if_turned(rows: Sequence[Cell], column: str) -> Iterator[tuple[str, str]]:
     """The column of the world that is turned round, where it has rows."""
     if any(r.column == column for r in rows):
         yield column, "CIFAR-10 inside: "
 
 
-def _values(rows: Sequence[Row]) -> Values:
+def _values(rows: Sequence[Cell]) -> Values:
     return {(r.row, r.column, r.attack): r.interval for r in rows if r.metric == "auroc"}
 
 
@@ -124,7 +124,7 @@ def _ordered(
     *values: tuple[str, Number],
     by: float = 0.0,
     before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
-) -> Row:
+) -> Cell:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
     return _told(experiment, text, values, partial(falling, by=by), before)
 
@@ -135,7 +135,7 @@ def _told(
     values: Collection[tuple[str, Number]],
     holds: Callable[[Sequence[Interval]], float],
     before: Sequence[Number],
-) -> Row:
+) -> Cell:
     found = [v for _, v in values if v is not None]
     shown = ", ".join(f"{name} {'-' if v is None else f'{v.value:.3f}'}" for name, v in values)
     if len(found) < len(values):

@@ -5,7 +5,7 @@ from pathlib import Path
 from rood.data.base import Shape
 from rood.detectors.clip import CLIP
 from rood.models.sources.clip import zero_shot
-from rood_papers.framework.experiment import Context, NotRun
+from rood_papers.framework.context import Context, NotRun
 
 ROLE = "clip"
 

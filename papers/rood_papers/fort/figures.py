@@ -19,8 +19,11 @@ from rood_papers.fort.systems import (
     ready,
     walk,
 )
-from rood_papers.framework.experiment import Context, Experiment, Part, Row, printed
-from rood_papers.framework.histogram import histogram
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context
+from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.intervals import histogram
+from rood_papers.framework.paper import printed
 
 FINE = 1e-4  # the step of the figures with one image
 POINTS = 33
@@ -38,7 +41,7 @@ def one_image(place: str, system: System, direction: Direction, context: Context
     experiment = f"fort/{place}"
     facts = {"inside": "cifar100", "method": system.method}
     cells = tuple(
-        Row(
+        Cell(
             experiment=experiment,
             row=system.method,
             column="one image",
@@ -53,14 +56,14 @@ def one_image(place: str, system: System, direction: Direction, context: Context
 
 
 def _moved(
-    context: Context, system: System, direction: Direction, cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, system: System, direction: Direction, cells: Sequence[Cell]
+) -> Iterator[Cell]:
     s = ready(context, system)
     way = walk(context, system, direction=direction, step=FINE, one=True)
     scores = way.scores[:, 0].double().cpu().numpy()
     for cell, score in zip(cells, (scores[0], scores[-1]), strict=True):
         yield cell.found(float(score), network=s.network)
-    point = Row(
+    point = Cell(
         experiment=cells[0].experiment,
         row=system.method,
         column=AXES["linf"],
@@ -89,7 +92,7 @@ def scores_by_norm(place: str, method: str, context: Context) -> Iterator[Part]:
         yield Part(f"{method}, {norm}", (cell,), partial(_quartiles, context, system, norm, cell))
 
 
-def _quartiles(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[Row]:
+def _quartiles(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
     s, way = ready(context, system), walk(context, system)
     for r in np.linspace(0, way.norms(norm).max().item(), POINTS):
         scores = way.at(norm, float(r))
@@ -115,7 +118,7 @@ def auroc_by_norm(
             yield Part(f"{name}, {norm}", (cell,), partial(_curve, context, system, norm, cell))
 
 
-def _curve(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[Row]:
+def _curve(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
     s = ready(context, system)
     found = auroc_curve(walk(context, system), s.clean_in, norm, POINTS)
     for r, *interval in zip(found.radius, found.value, found.low, found.high, strict=True):
@@ -125,8 +128,8 @@ def _curve(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[
         yield cell.found(around, found.n_in, found.n_out, x=x, network=s.network)
 
 
-def _empty(experiment: str, group: str, norm: Norm, metric: str) -> Row:
-    return Row(
+def _empty(experiment: str, group: str, norm: Norm, metric: str) -> Cell:
+    return Cell(
         experiment=experiment,
         row=group,
         column=AXES[norm],

@@ -21,7 +21,7 @@ from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
 from rood_papers.fort.clip import clip
 from rood_papers.framework.adaptive import lowered
-from rood_papers.framework.experiment import Context, NotRun
+from rood_papers.framework.context import Context, NotRun
 
 STAND_IN = "trained here from scratch on half of CIFAR-100, enlarged to 128 pixels"
 WHY = (

@@ -1,8 +1,7 @@
-"""Intervals of what is made of several numbers, or of a number for each image."""
+"""Intervals of differences, gains, means and medians; histograms."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -10,9 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, rankdata
 
 from rood.metrics import Interval
-from rood_papers.framework.rows import NOISE, UNDECIDED, Row, claim
-
-__all__ = ["NOTHING", "difference", "falling", "gain", "known", "median", "noise_of", "ordered"]
 
 NOTHING = Interval(0.0, 0.0, 0.0)
 
@@ -27,29 +23,6 @@ def difference(after: Interval, before: Interval) -> Interval:
     below = math.hypot(after.value - after.low, before.high - before.value)
     above = math.hypot(after.high - after.value, before.value - before.low)
     return Interval(value, value - below, value + above)
-
-
-def falling(numbers: Sequence[Interval], by: float = 0.0, least: float = NOISE) -> float:
-    """1 if each number is above the next by more than `by`, 0 if one is not, else `UNDECIDED`.
-
-    Each pair by the interval of its difference; a number moves by `least` at least.
-    """
-    wide = [Interval(v, min(low, v - least), max(high, v + least)) for v, low, high in numbers]
-    apart = [difference(a, b) for a, b in pairwise(wide)]
-    if any(d.high <= by for d in apart):
-        return 0.0
-    return 1.0 if all(d.low > by for d in apart) else UNDECIDED
-
-
-def ordered(
-    experiment: str, text: str, numbers: Mapping[str, Interval | None], least: float = NOISE
-) -> Row:
-    """The claim that each number is above the next; not tested where one is missing."""
-    known = [i for i in numbers.values() if i is not None]
-    value = lambda i: "?" if i is None else f"{i.value:.4f}"
-    shown = ", ".join(f"{name} {value(i)}" for name, i in numbers.items())
-    complete = len(known) == len(numbers)
-    return claim(experiment, text, falling(known, least=least) if complete else None, shown)
 
 
 def gain(
@@ -95,17 +68,31 @@ def median(values: Sequence[float] | np.ndarray) -> Interval:
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
 
 
-def noise_of(intervals: Iterable[Interval]) -> float:
-    """By how much each of two numbers moves where their difference moves by its half-width.
-
-    Of the widest interval; of numbers without one, or of more images than matter, `NOISE`.
-    """
-    widths = [(i.high - i.low) / 2 for i in intervals]
-    return max(NOISE, max(widths, default=0.0) / math.sqrt(2))
-
-
 def known(interval: Interval) -> Interval | float | None:
     """Its value alone where an end is not finite, and nothing where the value is not."""
     if not math.isfinite(interval.value):
         return None
     return interval if all(map(math.isfinite, interval)) else interval.value
+
+
+def averaged(values: Sequence[Interval]) -> Interval:
+    """The mean over OOD sets, and of the ends: wide enough, as the sets share one inside."""
+    value, low, high = (sum(v) / len(values) for v in zip(*values, strict=True))
+    return Interval(value, low, high)
+
+
+def histogram(
+    groups: Mapping[str, ArrayLike],
+    bars: int,
+    beyond: float = 0.0,  # share of all numbers beyond each end, counted in the outermost bar
+) -> Iterator[tuple[str, float, float]]:
+    """Group, middle of a bar, share of that group in it."""
+    values = {name: np.asarray(v, dtype=np.float64) for name, v in groups.items()}
+    together = np.concatenate(list(values.values()))
+    low, high = np.quantile(together, [beyond, 1 - beyond])
+    borders = np.histogram_bin_edges([low, high], bars)
+    middles = (borders[1:] + borders[:-1]) / 2
+    for name, own in values.items():
+        counts, _ = np.histogram(np.clip(own, low, high), borders)
+        for x, count in zip(middles.tolist(), counts.tolist(), strict=True):
+            yield name, x, count / len(own)

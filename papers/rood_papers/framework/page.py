@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,40 @@ from rood.errors import CapabilityError
 from rood.report.embed import embedded
 from rood.report.templating import asset, environment, policy
 from rood.report.words import plot_text, shown
-from rood_papers.framework.rows import Row
-from rood_papers.framework.sections import (
-    NAMES,
-    SHRINKING,
-    About,
-    Panel,
-    Section,
-    sections,
-    shrinking,
-)
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import UNDECIDED
 
-__all__ = ["About", "render", "write_page"]
+SHARES = {
+    *("auroc", "auroc_change", "fpr95_in", "fpr95_out", "detection_error", "flagged", "accuracy"),
+    *("robust_accuracy", "worst_detection_error", "auroc_gain", "auroc_lead", "met"),
+}
+NAMES = {
+    "auroc": "AUROC",
+    "fpr95_in": "FPR95 (OOD missed while 95 % of in-distribution is kept)",
+    "fpr95_out": "FPR95 (in-distribution rejected while 95 % of OOD is caught)",
+    "detection_error": "detection error",
+    "worst_detection_error": "worst-case detection error (equation 2)",
+    "flagged": "share flagged",
+    "robust_accuracy": "accuracy under attack",
+    "auroc_gain": "AUROC less the base's, of the same images",
+    "auroc_lead": "AUROC of the best iterate less that of the last, of the same images",
+    "met": "share of the wishes met within 1 %",
+    "auroc_change": "AUROC, after the attack less before",
+    "mape_median": "error of the code, as a share of it, in the median image",
+    "last_fall": "fall of the loss in its last fifth, as a share of its first value, median",
+}
+SHRINKING = (
+    "AUROC; FORT and LIANG attack the OOD side alone, ALOE and PRO both: printed in the paper, "
+    "then ours on clean images, under the paper's attack as written and as coded, and under our "
+    "suite, which attacks the very score that judges. The best that matching (LIANG) can reach is "
+    "one half. A number may rise towards the right: where there are fewer images (the tables have "
+    "the counts), where the start is another (official), where matching raises a score that was "
+    "low (JEM), or where our suite found less than matching (NLL)."
+)
+OUTCOMES = {None: "not tested", 1.0: "holds", 0.0: "does not hold", UNDECIDED: "undecided"}
+MEANS = (" / near", " / far", " / mean")  # of several sets: what claims rest on
+ORDER = ("clean", "paper", "official", "standard")
+
 
 DRAW = """
 const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -36,13 +59,192 @@ COLOURS = ("#0072b2", "#d55e00", "#00835f", "#b9549b", "#b07a00", "#2f9bd6", "#4
 DASHES = ("solid", "dash", "dot")
 
 
-def write_page(rows: Iterable[Row], about: Mapping[str, About], path: Path) -> Path:
+@dataclass(frozen=True)
+class About:
+    """What an experiment says of itself."""
+
+    what: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table, spelled out; shares in per cent."""
+
+    row: str
+    column: str
+    attack: str
+    paper: str
+    ours: str
+    interval: str
+    difference: str
+    n: str
+    network: str
+    note: str
+    main: bool  # False: a detail that the paper does not print
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, what became of it, and the numbers."""
+
+    text: str
+    outcome: str  # a word of OUTCOMES
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing: curves by group."""
+
+    title: str
+    x: str
+    y: str
+    curves: Mapping[str, list[tuple[float, float]]]
+
+    @property
+    def scattered(self) -> bool:
+        """Whether every curve is a single point."""
+        return all(len(c) == 1 for c in self.curves.values())
+
+
+@dataclass
+class Section:
+    """One experiment."""
+
+    name: str
+    about: About
+    claims: list[Claim] = field(default_factory=list)
+    tables: dict[str, list[Line]] = field(default_factory=dict)  # by metric
+    panels: list[Panel] = field(default_factory=list)
+    images: list[tuple[str, str]] = field(default_factory=list)  # title, file
+
+    @property
+    def anchor(self) -> str:
+        return self.name.replace("/", "-")
+
+    @property
+    def networks(self) -> list[str]:
+        every = (line.network for t in self.tables.values() for line in t)
+        return sorted({n for n in every if n})
+
+
+def sections(rows: Iterable[Cell], about: Mapping[str, About]) -> list[Section]:
+    """One section an experiment, in the order of `about`, then of appearance."""
+    rows = list(rows)
+    names = dict.fromkeys([*about, *(r.experiment for r in rows)])
+    found = []
+    for name in names:
+        mine = [r for r in rows if r.experiment == name]
+        if mine:
+            found.append(_section(name, about.get(name, About("")), mine))
+    return found
+
+
+def _section(name: str, about: About, rows: list[Cell]) -> Section:
+    section = Section(name, about)
+    printed = any(r.paper is not None for r in rows)
+    for row in rows:
+        if row.kind == "claim":
+            section.claims.append(Claim(row.row, OUTCOMES[row.ours], row.column))
+        elif row.kind == "image":
+            section.images.append((f"{row.row}, {row.column}", row.file))
+        elif row.kind == "cell":
+            detail = printed and row.paper is None and " / " in row.column
+            main = not detail or row.column.endswith(MEANS)
+            section.tables.setdefault(row.metric, []).append(_line(row, main))
+    for lines in section.tables.values():
+        rows_in_order = list(dict.fromkeys((x.column, x.row) for x in lines))
+        lines.sort(key=lambda x: (rows_in_order.index((x.column, x.row)), _rank(x.attack)))
+    section.panels = _panels(rows)
+    return section
+
+
+def _rank(attack: str) -> int:
+    return ORDER.index(attack) if attack in ORDER else len(ORDER)
+
+
+def _line(row: Cell, main: bool) -> Line:
+    known = row.ours is not None
+    both = known and row.paper is not None
+    change = row.ours - row.paper if row.ours is not None and row.paper is not None else 0.0
+    spread = row.low is not None and row.high is not None and row.low < row.high
+    return Line(
+        row=row.row,
+        column=row.column,
+        attack=row.attack,
+        paper=_number(row.paper, row.metric),
+        ours=_number(row.ours, row.metric) if known else "not run",
+        interval=f"{_number(row.low, row.metric)} to {_number(row.high, row.metric)}"
+        if spread
+        else "",
+        difference=_number(change, row.metric, sign="+") if both else "",
+        n=_count(row),
+        network=row.network,
+        note=row.note,
+        main=main,
+    )
+
+
+def _count(row: Cell) -> str:
+    return f"{row.n_in} / {row.n_out}" if row.n_out else (str(row.n_in) if row.n_in else "")
+
+
+def _number(value: float | None, metric: str, sign: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{100 * value:{sign}.2f}" if metric in SHARES else f"{value:{sign}.4g}"
+
+
+def _panels(rows: list[Cell]) -> list[Panel]:
+    curves: dict[tuple[str, str, str], dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row.kind == "point" and row.ours is not None and row.x is not None:
+            # a scatter has one point a row: all of them belong into one drawing
+            title = row.row if row.group != row.row else ""
+            key = (title, row.column, row.metric)
+            curves.setdefault(key, {}).setdefault(row.group, []).append((row.x, row.ours))
+    return [Panel(title or y, x, y, groups) for (title, x, y), groups in curves.items()]
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """One row of a paper as attacks get stronger: AUROC in per cent, empty where not run."""
+
+    paper: str
+    row: str
+    column: str
+    printed: str  # by the paper, under its own attack
+    clean: str
+    by_paper: str
+    official: str
+    standard: str
+
+
+def shrinking(rows: Iterable[Cell]) -> list[Shrunk]:
+    """Every row that our suite attacked, beside the same row under the paper's attacks."""
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    for r in rows:
+        if r.kind == "cell" and r.metric == "auroc" and r.ours is not None:
+            values = found.setdefault((r.experiment.partition("/")[0], r.row, r.column), {})
+            values.setdefault(r.attack, _number(r.ours, r.metric))
+            if r.attack in ("paper", "official") and r.paper is not None:
+                values.setdefault("printed", _number(r.paper, r.metric))
+    columns = ("printed", *ORDER)
+    return [
+        Shrunk(*key, *(values.get(c, "") for c in columns))
+        for key, values in found.items()
+        if "standard" in values
+    ]
+
+
+def write_page(rows: Iterable[Cell], about: Mapping[str, About], path: Path) -> Path:
     """Write the page; images are looked for beside it."""
     write_whole(path, render(rows, about, path.parent).encode())
     return path
 
 
-def render(rows: Iterable[Row], about: Mapping[str, About], folder: Path) -> str:
+def render(rows: Iterable[Cell], about: Mapping[str, About], folder: Path) -> str:
     """The page as one string: the same rows give the same bytes."""
     try:
         from plotly.offline import get_plotlyjs

@@ -11,8 +11,9 @@ from rood._files import write_whole
 from rood.errors import InputError, ResultsError
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.store import Folder, said_plainly
-from rood_papers.framework.experiment import Context, Experiment, NotRun, Part
-from rood_papers.framework.rows import Row, read_rows, whole_lines
+from rood_papers.framework.cells import Cell, read_rows, whole_lines
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
 
 CLAIMS = "claims"  # the part of rows that follow from the others
 
@@ -21,7 +22,7 @@ class PartsFailed(ResultsError):
     """Some parts are missing, and all others are there."""
 
 
-def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> Iterator[Row]:
+def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> Iterator[Cell]:
     """Every row that was not there yet, as it is made; those of earlier runs stay.
 
     only: those parts whose names contain this; how long each took is in parts.jsonl.
@@ -58,7 +59,7 @@ def _check_there(only: str, chosen: list[Experiment], context: Context) -> None:
         )
 
 
-def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -> Iterator[Row]:
+def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -> Iterator[Cell]:
     for part in experiment.parts(context):
         if only not in part.name or log.done(experiment.name, part.name):
             continue
@@ -78,7 +79,7 @@ def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -
         yield log.write(row, experiment.name, CLAIMS)
 
 
-def _missing(part: Part, why: NotRun) -> Iterator[Row]:
+def _missing(part: Part, why: NotRun) -> Iterator[Cell]:
     for cell in part.cells:
         yield cell.not_run(str(why))
 
@@ -103,7 +104,7 @@ class _Log:
     def done(self, experiment: str, part: str) -> bool:
         return (experiment, part) in self._done
 
-    def write(self, row: Row, experiment: str, part: str) -> Row:
+    def write(self, row: Cell, experiment: str, part: str) -> Cell:
         if row.experiment != experiment:
             raise ResultsError(f"expected rows of {experiment}, got one of {row.experiment}")
         row = row.of_part(part)

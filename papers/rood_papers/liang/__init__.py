@@ -13,9 +13,11 @@ import numpy as np
 from rood.analysis.matching import Matched
 from rood.metrics import Interval
 from rood.shapes import Scores
-from rood_papers.framework.experiment import Context, Experiment, NotRun, Part, Row, printed
+from rood_papers.framework.cells import LOSS, Cell
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
 from rood_papers.framework.intervals import median
-from rood_papers.framework.rows import LOSS
+from rood_papers.framework.paper import printed
 from rood_papers.liang.claims import claims
 from rood_papers.liang.figures import FIGURES
 from rood_papers.liang.glow import GENERATIVE
@@ -61,11 +63,11 @@ class Line:
     note: str = ""  # what the paper says of its number
 
 
-def _cells(experiment: str, line: Line) -> dict[str, Row]:
+def _cells(experiment: str, line: Line) -> dict[str, Cell]:
     case = line.case
     facts = {"inside": case.world, "outside": case.start, "method": case.score} | dict(line.facts)
     known = printed("liang", line.place, target=case.code, metric="auroc", **facts)
-    cell = Row(
+    cell = Cell(
         experiment=experiment,
         row=line.name or case.score,
         column=f"{case.world} from {case.start}, {case.code} within {case.eps:g}",
@@ -81,7 +83,7 @@ def _cells(experiment: str, line: Line) -> dict[str, Row]:
     return found | ({"standard": replace(cell, attack="standard")} if line.direct else {})
 
 
-def measured(context: Context, line: Line, cells: dict[str, Row]) -> Iterator[Row]:
+def measured(context: Context, line: Line, cells: dict[str, Cell]) -> Iterator[Cell]:
     """Before, after the authors' attack as coded, and after ours."""
     s = ready(context, line.case)
     n, network = len(s.clean_in), s.network
@@ -119,7 +121,7 @@ def last_fall(found: Matched) -> Interval:
     return median(falls.cpu().numpy())
 
 
-def loss_curve(found: Matched, cell: Row) -> Iterator[Row]:
+def loss_curve(found: Matched, cell: Cell) -> Iterator[Cell]:
     """The loss of the median image along the way, as a share of what each began with."""
     name = f"{cell.row}, {cell.column.partition(',')[0]}"  # two lines may differ in their worlds
     shares = found.losses.double() / found.losses[0].double().clamp_min(1e-30)

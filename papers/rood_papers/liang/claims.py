@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from rood_papers.framework.experiment import Row, claim
-from rood_papers.framework.rows import NOISE, TELLS, UNDECIDED, decided
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import NOISE, TELLS, UNDECIDED, claim, decided
 
 HALF = 0.05  # around 1/2: what counts as matched
 PRINTED = 0.005  # around 1/2: where the paper says so
@@ -12,7 +12,7 @@ NEAR = 0.1  # around what the paper prints, where that is not 1/2
 CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 
-def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def claims(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
     tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
@@ -36,10 +36,10 @@ def claims(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
 def _all(
     experiment: str,
     text: str,
-    rows: Sequence[Row],
-    holds: Callable[[Row], Callable[[float], bool]],
+    rows: Sequence[Cell],
+    holds: Callable[[Cell], Callable[[float], bool]],
     noise: float = NOISE,
-) -> Row:
+) -> Cell:
     """Whether it holds of every row; by how many, and over which numbers."""
     known = [(r, r.ours) for r in rows if r.ours is not None]
     outcomes = [(r, decided(holds(r), [v], noise)) for r, v in known]
@@ -57,7 +57,7 @@ def _all(
     return claim(experiment, text, UNDECIDED if missed or at_border else 1.0, shown)
 
 
-def _open(row: Row) -> bool:
+def _open(row: Cell) -> bool:
     """Whether fewer steps were made than in the paper, so that more might have done it."""
     found = CUT.search(row.note)
     return found is not None and int(found[1]) < int(found[2])

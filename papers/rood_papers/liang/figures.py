@@ -9,8 +9,11 @@ import torch
 
 from rood.analysis.dimensions import dimensions
 from rood.metrics import wilson
-from rood_papers.framework.experiment import Context, Experiment, NotRun, Part, Row, compared
-from rood_papers.framework.histogram import histogram
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import compared
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.intervals import histogram
 from rood_papers.liang.pictures import gallery
 from rood_papers.liang.scores import EXPOSED, GRAM, MAHALANOBIS, odin_name
 from rood_papers.liang.systems import Case, matched, ready, scored, test_set
@@ -40,8 +43,8 @@ CASES = {  # one of each kind
 }
 
 
-def _point(experiment: str, group: str, column: str, metric: str) -> Row:
-    return Row(
+def _point(experiment: str, group: str, column: str, metric: str) -> Cell:
+    return Cell(
         experiment=experiment,
         row=group,
         column=column,
@@ -64,7 +67,7 @@ def errors(place: str, cases: dict[str, Case], context: Context) -> Iterator[Par
         yield Part(group, (cell,), make)
 
 
-def _errors(context: Context, case: Case, cell: Row, point: Row) -> Iterator[Row]:
+def _errors(context: Context, case: Case, cell: Cell, point: Cell) -> Iterator[Cell]:
     found, network = matched(context, case), ready(context, case).network
     n, below = len(found.mape), float((found.mape < 1e-3).mean())
     note = "the paper: most are below 0.1 %"
@@ -76,9 +79,9 @@ def _errors(context: Context, case: Case, cell: Row, point: Row) -> Iterator[Row
 
 def absent(place: str, what: str, metric: str, context: Context) -> Iterator[Part]:
     """A figure whose images are not to be had."""
-    cell = Row(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
+    cell = Cell(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
 
-    def make() -> Iterator[Row]:
+    def make() -> Iterator[Cell]:
         raise NotRun("no data")
 
     yield Part(what, (cell,), make)
@@ -101,7 +104,7 @@ def _codes(context: Context, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return a.cpu(), b.cpu()
 
 
-def _scatter(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _scatter(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     wanted, got = (v.flatten() for v in _codes(context, case))
     every = max(1, len(wanted) // SHOWN)
     network = ready(context, case).network
@@ -116,7 +119,7 @@ def histograms(context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_histogram, context, case, cell))
 
 
-def _histogram(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _histogram(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s = ready(context, case)
     after = scored(s.detector, matched(context, case).images)
     sides = {"in-distribution": s.clean_in, "start": s.clean_out, "attacked": after}
@@ -131,7 +134,7 @@ def losses(context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_losses, context, case, cell))
 
 
-def _losses(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _losses(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     loss = matched(context, case).losses.double().median(dim=1).values
     network = ready(context, case).network
     for i in np.unique(np.linspace(0, len(loss) - 1, CURVE).astype(int)):
@@ -141,7 +144,7 @@ def _losses(context: Context, case: Case, cell: Row) -> Iterator[Row]:
 def galleries(context: Context) -> Iterator[Part]:
     """Images, starts, and starts with the codes of the images."""
     for group, case in CASES.items():
-        cell = Row(
+        cell = Cell(
             experiment="liang/galleries",
             row=group,
             column="images; starts; starts with the codes of the images",
@@ -152,7 +155,7 @@ def galleries(context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_gallery, context, case, cell))
 
 
-def _gallery(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _gallery(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s, found = ready(context, case), matched(context, case)
     file = gallery(context.out, cell.row, (found.inside, s.starts, found.images))
     yield replace(cell, file=file, network=s.network, n_out=len(s.starts))
@@ -165,13 +168,13 @@ def forgotten(context: Context) -> Iterator[Part]:
     """How many directions in the pixels a code does not see."""
     for case in (CIFAR10, DIGITS):
         cells = tuple(
-            Row(experiment="liang/dimensions", row=case.world, column=code, metric="null_space")
+            Cell(experiment="liang/dimensions", row=case.world, column=code, metric="null_space")
             for code in ("features", "logits")
         )
         yield Part(case.world, cells, partial(_forgotten, context, case, cells))
 
 
-def _forgotten(context: Context, case: Case, cells: tuple[Row, ...]) -> Iterator[Row]:
+def _forgotten(context: Context, case: Case, cells: tuple[Cell, ...]) -> Iterator[Cell]:
     network = context.network(case.roles[0])
     x = context.pixels(test_set(context, case.world), shape=network.shape, limit=1)
     found = dimensions(network.model, x)
@@ -180,7 +183,7 @@ def _forgotten(context: Context, case: Case, cells: tuple[Row, ...]) -> Iterator
         yield cell.found(float(min(code.null_space)), len(x), network=network.name, note=note)
 
 
-def _most_are_close(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def _most_are_close(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """What the paper says of its histograms."""
     of = {r.column: r.ours for r in rows if r.metric == CLOSE}
     text = "most codes end within 0.1 % of those asked for"

@@ -10,17 +10,11 @@ from rood.analysis.matching import match
 from rood.attacks.feature_match import FeatureMatch
 from rood.metrics import Interval, wilson
 from rood.threat import L2
-from rood_papers.framework.experiment import (
-    Context,
-    Experiment,
-    Part,
-    Row,
-    claim,
-    compared,
-    printed,
-)
-from rood_papers.framework.intervals import noise_of
-from rood_papers.framework.rows import interval
+from rood_papers.framework.cells import Cell, interval
+from rood_papers.framework.claims import claim, compared, noise_of
+from rood_papers.framework.context import Context
+from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.paper import printed
 from rood_papers.liang.systems import Case, code_error, direct, first_of, matched, ready, scored
 
 WORLDS = ("cifar10", "fashion", "mnist", "digits")  # the first with a network is taken
@@ -39,7 +33,7 @@ def _case(context: Context, kind: str, score: str, start: str, code: str = "scor
 def likelihood(context: Context) -> Iterator[Part]:
     """The likelihood of a spiral and a board before and after it takes that of other images."""
     for start in ("spiral", "checkerboard"):
-        cell = Row(
+        cell = Cell(
             experiment="liang/figure5", row="NLL", column=start, metric="auroc", note=ANOTHER
         )
         before = printed("liang", "section-3.2", outside=start, metric="bits_per_dim")
@@ -56,7 +50,7 @@ def complexity(context: Context) -> Iterator[Part]:
     """The likelihood less what a file format makes of the image."""
     score = "NLL - PNG complexity"
     known = printed("liang", "appendix-i", method=score, metric="auroc")
-    cell = Row(
+    cell = Cell(
         experiment="liang/figure20", row=score, column="spiral", metric="auroc", note=ANOTHER
     )
     cells = (
@@ -69,7 +63,7 @@ def complexity(context: Context) -> Iterator[Part]:
 
 def immune(name: str, kind: str, code: str, context: Context) -> Iterator[Part]:
     """A score that matching does not break, as the paper says, and a direct attack on it."""
-    cell = Row(experiment=f"liang/{kind}", row=name, column="spiral", metric="auroc")
+    cell = Cell(experiment=f"liang/{kind}", row=name, column="spiral", metric="auroc")
     official = replace(cell, attack="official")
     found = replace(official, metric="mape_median")
     cells = (cell, official, found, replace(cell, attack="standard"))
@@ -77,8 +71,8 @@ def immune(name: str, kind: str, code: str, context: Context) -> Iterator[Part]:
 
 
 def _hidden(
-    context: Context, kind: str, score: str, start: str, cells: Sequence[Row], code: str = "score"
-) -> Iterator[Row]:
+    context: Context, kind: str, score: str, start: str, cells: Sequence[Cell], code: str = "score"
+) -> Iterator[Cell]:
     case = _case(context, kind, score, start, code)
     s = ready(context, case)
     n = len(s.clean_in)
@@ -110,7 +104,7 @@ def beaten(made: Mapping[str, float]) -> str:
 
 def targets(context: Context) -> Iterator[Part]:
     """Likelihoods that are asked for, and those that a spiral then has."""
-    cell = Row(
+    cell = Cell(
         experiment="liang/nll_targets",
         row="NLL",
         column="bits per dimension asked for",
@@ -119,13 +113,13 @@ def targets(context: Context) -> Iterator[Part]:
         kind="point",
         group="spiral",
     )
-    share = Row(
+    share = Cell(
         experiment="liang/nll_targets", row="NLL", column="spiral", metric="met", attack="official"
     )
     yield Part("spiral", (cell, share), partial(_asked, context, cell, share))
 
 
-def _asked(context: Context, cell: Row, share: Row) -> Iterator[Row]:
+def _asked(context: Context, cell: Cell, share: Cell) -> Iterator[Cell]:
     case = _case(context, "glow", "NLL", "spiral")
     s = ready(context, case)
     low, high = s.clean_in.min().item(), s.clean_in.max().item()
@@ -146,7 +140,7 @@ def met(pairs: Sequence[tuple[float, float]]) -> Interval:
     return wilson(close / len(pairs), len(pairs))
 
 
-def _most_are_met(rows: Sequence[Row]) -> Iterator[Row]:
+def _most_are_met(rows: Sequence[Cell]) -> Iterator[Cell]:
     """What the paper says: any."""
     share = interval(rows, metric="met")
     text = "most likelihoods that are asked for are met within 1 %"
@@ -159,7 +153,7 @@ def _most_are_met(rows: Sequence[Row]) -> Iterator[Row]:
     )
 
 
-def _unmoved(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def _unmoved(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Not tested where matching did not find the code: then it is the code that hides nothing."""
     of = {r.attack: r.ours for r in rows if r.metric == "auroc" and r.ours is not None}
     error = interval(rows, metric="mape_median")

@@ -10,7 +10,11 @@ from rood.analysis.matching import Matched
 from rood.attacks.base import Attack
 from rood.attacks.feature_match import FeatureMatch
 from rood.metrics import wilson
-from rood_papers.framework.experiment import Context, Experiment, NotRun, Part, Row, claim, printed
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import claim
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.paper import printed
 from rood_papers.liang.figures import CIFAR10, DIGITS, absent
 from rood_papers.liang.systems import Case, code_error, direct, matched, ready, scored
 
@@ -31,7 +35,7 @@ def presets(context: Context) -> Iterator[Part]:
         "shrinking": FeatureMatch(steps=n),
     }
     for attack, rule in (*rules.items(), ("standard", None)):
-        cell = Row(
+        cell = Cell(
             experiment="liang/presets", row="MSP", column=case.world, metric="auroc", attack=attack
         )
         cells = (cell, replace(cell, metric="mape_median")) if rule else (cell,)
@@ -39,8 +43,8 @@ def presets(context: Context) -> Iterator[Part]:
 
 
 def _preset(
-    context: Context, case: Case, cells: tuple[Row, ...], rule: Attack | None
-) -> Iterator[Row]:
+    context: Context, case: Case, cells: tuple[Cell, ...], rule: Attack | None
+) -> Iterator[Cell]:
     s = ready(context, case)
     found: Matched | None = None if rule is None else matched(context, case, rule)
     after = direct(context, case) if found is None else scored(s.detector, found.images)
@@ -51,7 +55,7 @@ def _preset(
         yield code_error(found, cells[1], s.network)
 
 
-def _closest(rows: Sequence[Row]) -> Iterator[Row]:
+def _closest(rows: Sequence[Cell]) -> Iterator[Cell]:
     of = {r.attack: r.ours for r in rows if r.metric == "mape_median" and r.ours is not None}
     shown = ", ".join(f"{a} {v:.2g}" for a, v in of.items())
     holds = None if "shrinking" not in of or len(of) < 3 else min(of, key=lambda a: of[a])
@@ -70,7 +74,7 @@ def text(context: Context) -> Iterator[Part]:
     ):
         known = printed("liang", place, metric="accuracy")
         note = "the paper: above 99 %" if known is None else "another network"
-        cell = Row(
+        cell = Cell(
             experiment="liang/text",
             row=role,
             column=world,
@@ -84,7 +88,7 @@ def text(context: Context) -> Iterator[Part]:
 
 
 @torch.no_grad()
-def _accuracy(context: Context, world: str, role: str, cell: Row) -> Iterator[Row]:
+def _accuracy(context: Context, world: str, role: str, cell: Cell) -> Iterator[Cell]:
     network = context.network(f"{world}/{role}")
     images = context.images(f"{world}/test", shape=network.shape)
     right = sum(

@@ -23,7 +23,7 @@ from rood.detectors.uniform_cross_entropy import UniformCrossEntropy
 from rood.errors import UnknownNameError
 from rood.models.model import Model
 from rood.shapes import Images
-from rood_papers.framework.experiment import NotRun
+from rood_papers.framework.context import NotRun
 
 Score = Callable[[Sequence[Model], Images], Detector]  # of networks, for images like these
 Code = Callable[[Detector, Sequence[Model], Images], Encoder]

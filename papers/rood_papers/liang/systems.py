@@ -25,7 +25,8 @@ from rood.models.model import Model
 from rood.shapes import Images, Scores
 from rood.threat import L2
 from rood_papers.framework.adaptive import lowered
-from rood_papers.framework.experiment import Context, NotRun, Row
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.intervals import known, median
 from rood_papers.liang.scores import CODES, SCORES, names_of
 
@@ -98,7 +99,7 @@ def matched(context: Context, case: Case, attack: Attack | None = None) -> Match
     )
 
 
-def code_error(found: Matched, cell: Row, network: str) -> Row:
+def code_error(found: Matched, cell: Cell, network: str) -> Cell:
     """The cell with the error of the median image's code, or with why it has none."""
     n = len(found.mape)
     middle = known(median(found.mape))

@@ -6,9 +6,10 @@ CVPR 2025, arXiv:2503.18784. Its claims are tested one by one, on networks of ou
 from collections.abc import Iterator, Mapping, Sequence
 
 from rood.metrics import Interval
-from rood_papers.framework.experiment import Experiment, Row, claim, compared, ours
-from rood_papers.framework.intervals import NOTHING, difference, ordered
-from rood_papers.framework.rows import NOISE, UNDECIDED, interval
+from rood_papers.framework.cells import Cell, interval, ours
+from rood_papers.framework.claims import NOISE, UNDECIDED, claim, compared, ordered
+from rood_papers.framework.experiment import Experiment
+from rood_papers.framework.intervals import NOTHING, difference
 from rood_papers.pro.adaptive import adaptive
 from rood_papers.pro.bench import LEAST, PLAIN
 from rood_papers.pro.figures import LEAD, TOP, figure1, figure3, figure6, figure7, sweep
@@ -33,7 +34,7 @@ _NEAR = "near OOD is CIFAR-100 alone"
 _BALL = "the paper bounds every step by eps, its algorithm walks K eps far"
 
 
-def claims1(rows: Sequence[Row]) -> Iterator[Row]:
+def claims1(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Table 1."""
     name = "pro/table1"
     for pro in ("PRO-MSP", "PRO-GEN"):
@@ -55,7 +56,7 @@ def claims1(rows: Sequence[Row]) -> Iterator[Row]:
         yield _above_zero(name, text, {"loss": loss})
 
 
-def claims2(rows: Sequence[Row]) -> Iterator[Row]:
+def claims2(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Table 2, where the paper's PRO gains."""
     printed = [r for r in rows if r.metric == GAIN and r.paper is not None and r.paper > 0]
     for r in (r for r in printed if r.row in PLAIN and r.column.endswith("/ near")):
@@ -64,7 +65,7 @@ def claims2(rows: Sequence[Row]) -> Iterator[Row]:
         yield _gains("pro/table2", text, rows, r.row, net, "near")
 
 
-def claims4(rows: Sequence[Row]) -> Iterator[Row]:
+def claims4(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Of Figure 4: gains by network; of ALOE's not, which has seen near OOD in training."""
     for net, whose in (("robust", ""), ("ADV", "ours: ")):
         for pro in PLAIN:
@@ -74,7 +75,7 @@ def claims4(rows: Sequence[Row]) -> Iterator[Row]:
             yield _gains_more("pro/figure4", f"{whose}{text}", rows, pro, net, "near")
 
 
-def claims_sweep(rows: Sequence[Row]) -> Iterator[Row]:
+def claims_sweep(rows: Sequence[Cell]) -> Iterator[Cell]:
     """The best iterate against the last."""
     for row in dict.fromkeys(r.row for r in rows if r.kind == "cell"):
         text = f"{row}: the best iterate is better than the last, each at its best step and count"
@@ -90,7 +91,7 @@ def claims_sweep(rows: Sequence[Row]) -> Iterator[Row]:
         )
 
 
-def claims6(rows: Sequence[Row]) -> Iterator[Row]:
+def claims6(rows: Sequence[Cell]) -> Iterator[Cell]:
     """Energy is rougher than MSP."""
     for net in ("default", "robust"):
         for side in ("inside", "near"):
@@ -102,7 +103,7 @@ def claims6(rows: Sequence[Row]) -> Iterator[Row]:
             yield ordered("pro/figure6", text, found, least=0.0)
 
 
-def claims7(rows: Sequence[Row]) -> Iterator[Row]:
+def claims7(rows: Sequence[Cell]) -> Iterator[Cell]:
     """More classes, more shift."""
     found = {
         n: interval(rows, row=f"{n}, default", column="inside") for n in ("cifar100", "cifar10")
@@ -111,7 +112,7 @@ def claims7(rows: Sequence[Row]) -> Iterator[Row]:
     yield ordered("pro/figure7", text, found, least=0.0)
 
 
-def claims3(rows: Sequence[Row]) -> Iterator[Row]:
+def claims3(rows: Sequence[Cell]) -> Iterator[Cell]:
     """OOD scores move more than in-distribution ones."""
     for row in dict.fromkeys(r.row for r in rows if r.kind == "cell"):
         whose = "" if row.endswith(", robust") else "ours: "
@@ -120,7 +121,7 @@ def claims3(rows: Sequence[Row]) -> Iterator[Row]:
         yield ordered("pro/figure3", text, found, least=0.0)
 
 
-def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
+def claims_adaptive(rows: Sequence[Cell]) -> Iterator[Cell]:
     """PRO's gain under attack; not tested where nothing is left that could be gained on."""
     for net in dict.fromkeys(r.column for r in rows if r.kind == "cell"):
         at = lambda row, metric, n=net: interval(
@@ -137,25 +138,27 @@ def claims_adaptive(rows: Sequence[Row]) -> Iterator[Row]:
             yield _above_zero("pro/adaptive", text, {"gain": at("PRO-ENT", GAIN)})
 
 
-def _gain(rows: Sequence[Row], row: str, net: str, group: str) -> Interval | None:
+def _gain(rows: Sequence[Cell], row: str, net: str, group: str) -> Interval | None:
     return interval(rows, row=row, column=f"{net} / {group}", metric=GAIN)
 
 
-def _gains(experiment: str, text: str, rows: Sequence[Row], pro: str, net: str, group: str) -> Row:
+def _gains(
+    experiment: str, text: str, rows: Sequence[Cell], pro: str, net: str, group: str
+) -> Cell:
     gains = {"gain": _gain(rows, pro, net, group)}
     return _above_zero(experiment, text, gains, _idle(rows, pro, net))
 
 
 def _gains_more(
-    experiment: str, text: str, rows: Sequence[Row], pro: str, net: str, group: str
-) -> Row:
+    experiment: str, text: str, rows: Sequence[Cell], pro: str, net: str, group: str
+) -> Cell:
     own, default = (_gain(rows, pro, n, group) for n in (net, "default"))
     more = None if own is None or default is None else difference(own, default)
     gains = {net: own, f"{net} less default": more}
     return _above_zero(experiment, text, gains, _idle(rows, pro, net))
 
 
-def _idle(rows: Sequence[Row], pro: str, net: str) -> str:
+def _idle(rows: Sequence[Cell], pro: str, net: str) -> str:
     """What to say where validation left PRO next to nothing to do."""
     own = (r.note for r in rows if r.row == pro and r.column.startswith(f"{net} / "))
     return "; validation chose the least step" if any(LEAST in note for note in own) else ""
@@ -163,7 +166,7 @@ def _idle(rows: Sequence[Row], pro: str, net: str) -> str:
 
 def _above_zero(
     experiment: str, text: str, gains: Mapping[str, Interval | None], remark: str = ""
-) -> Row:
+) -> Cell:
     """It holds where every interval lies above 0, does not where one ends before what counts."""
     shown = ", ".join(
         f"{n} ?" if g is None else f"{n} {g.value:.4f} ({g.low:.4f} to {g.high:.4f})"

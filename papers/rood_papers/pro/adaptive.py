@@ -10,8 +10,9 @@ from rood.metrics import summary
 from rood.shapes import Scores
 from rood.threat import Linf
 from rood_papers.framework.adaptive import judged
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row
+from rood_papers.framework.experiment import Part
 from rood_papers.framework.intervals import gain
 from rood_papers.pro.bench import CIFAR10, DIGITS, Bench, World, world_of
 from rood_papers.pro.tables import GAIN
@@ -33,7 +34,7 @@ def adaptive(context: Context) -> Iterator[Part]:
     world = DIGITS if tiny else world_of(context, CIFAR10)
     for net in list(world.roles)[:1] if tiny else world.roles:
         cells = [
-            Row(
+            Cell(
                 experiment="pro/adaptive",
                 row=row,
                 column=net,
@@ -49,7 +50,7 @@ def adaptive(context: Context) -> Iterator[Part]:
         yield Part(f"{world.name}/{net}", cells, make)
 
 
-def _attacked(context: Context, world: World, net: str, cells: Sequence[Row]) -> Iterator[Row]:
+def _attacked(context: Context, world: World, net: str, cells: Sequence[Cell]) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles[net])
     base = Entropy(bench.model)
     detectors: dict[str, Detector] = {"Entropy": base, "PRO-ENT": PRO(base, eps=2.5e-4, steps=1)}

@@ -12,10 +12,10 @@ from rood.detectors.pro import PRO
 from rood.metrics import Interval, auroc, summary
 from rood.shapes import Scores
 from rood_papers.aloe.figure import BARS, BEYOND
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row
-from rood_papers.framework.histogram import histogram
-from rood_papers.framework.intervals import gain
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import gain, histogram
 from rood_papers.pro.bench import (
     BASES,
     CIFAR10,
@@ -43,13 +43,13 @@ def figure1(context: Context) -> Iterator[Part]:
     """Near-OOD on the robust network: AUROC against FPR95, a point a row."""
     world = world_of(context, CIFAR10)
     cells = [
-        Row(experiment="pro/figure1", row=row, column="fpr95_out", metric="auroc", kind="point")
+        Cell(experiment="pro/figure1", row=row, column="fpr95_out", metric="auroc", kind="point")
         for row in ROWS1
     ]
     yield Part(world.name, cells, partial(_scatter, context, world, cells))
 
 
-def _scatter(context: Context, world: World, cells: list[Row]) -> Iterator[Row]:
+def _scatter(context: Context, world: World, cells: list[Cell]) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles["robust"])
     scores = bench.scores()
     for cell in cells:
@@ -81,7 +81,7 @@ def figure7(context: Context) -> Iterator[Part]:
 
 def _shift_part(context: Context, experiment: str, world: World, net: str) -> Part:
     cells = [
-        Row(
+        Cell(
             experiment=experiment,
             row=f"{world.name}, {net}",
             column=side,
@@ -94,7 +94,7 @@ def _shift_part(context: Context, experiment: str, world: World, net: str) -> Pa
     return Part(f"{world.name}/{net}", cells, make)
 
 
-def _shifts(context: Context, world: World, net: str, cells: list[Row]) -> Iterator[Row]:
+def _shifts(context: Context, world: World, net: str, cells: list[Cell]) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles[net])
     pro = PRO(MSP(bench.model), eps=SHIFT * bench.unit, steps=1)
     sets = {"inside": bench.inside, "near": world.near[0]}
@@ -126,7 +126,7 @@ def figure6(context: Context) -> Iterator[Part]:
     world = world_of(context, CIFAR10)
     for net in ("default", "robust"):
         cells = [
-            Row(
+            Cell(
                 experiment="pro/figure6",
                 row=f"{score}, {net}",
                 column=side,
@@ -140,7 +140,7 @@ def figure6(context: Context) -> Iterator[Part]:
         yield Part(net, cells, partial(_landscapes, context, world, net, cells))
 
 
-def _landscapes(context: Context, world: World, net: str, cells: list[Row]) -> Iterator[Row]:
+def _landscapes(context: Context, world: World, net: str, cells: list[Cell]) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles[net])
     tiny = context.size.name == "tiny"
     n, points = (2, 5) if tiny else (16, 21)
@@ -163,7 +163,7 @@ def _second(grid: torch.Tensor) -> torch.Tensor:
     return (grid.diff(n=2, dim=1).abs().mean((1, 2)) + grid.diff(n=2, dim=2).abs().mean((1, 2))) / 2
 
 
-def _grid(cell: Row, grid: torch.Tensor, points: int) -> Iterator[Row]:
+def _grid(cell: Cell, grid: torch.Tensor, points: int) -> Iterator[Cell]:
     """The landscape of one image, every other point of it."""
     axis = torch.linspace(-RADIUS, RADIUS, points).tolist()
     point = replace(cell, kind="point", metric="score", note="", column=f"{cell.column}, along u")
@@ -179,7 +179,7 @@ def sweep(context: Context) -> Iterator[Part]:
     for net in list(world.roles)[: 1 if tiny else 3]:
         for row in list(BASES)[:1] if tiny else list(BASES)[:2]:
             cells = [
-                Row(
+                Cell(
                     experiment="pro/sweep",
                     row=f"{row}, {net}",
                     column=column,
@@ -191,7 +191,7 @@ def sweep(context: Context) -> Iterator[Part]:
             yield Part(f"{net}/{row}", cells, partial(_swept, context, world, net, row, cells))
 
 
-def _swept(context: Context, world: World, net: str, row: str, cells: list[Row]) -> Iterator[Row]:
+def _swept(context: Context, world: World, net: str, row: str, cells: list[Cell]) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles[net])
     steps = context.size.steps(7)
     x_out = bench.pixels(world.near[0])

@@ -10,8 +10,9 @@ from rood.detectors.gen import GEN
 from rood.detectors.msp import MSP
 from rood.detectors.pro import PRO
 from rood.metrics import summary
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row
+from rood_papers.framework.experiment import Part
 from rood_papers.pro.bench import climbs
 from rood_papers.pro.figures import SHIFT, mean_of, step_note
 
@@ -27,7 +28,7 @@ def imagenet(context: Context) -> Iterator[Part]:
     for net, role in NETS.items():
         for name in OUTSIDE:
             cells = [
-                Row(
+                Cell(
                     experiment="pro/imagenet",
                     row=row,
                     column=f"{net} / {name}",
@@ -38,7 +39,7 @@ def imagenet(context: Context) -> Iterator[Part]:
             ]
             make = partial(_measured, context, role, name, cells)
             yield Part(f"{net}/{name}", cells, make)
-        cell = Row(
+        cell = Cell(
             experiment="pro/imagenet",
             row=f"shift of MSP, {net}",
             column="inside",
@@ -48,7 +49,7 @@ def imagenet(context: Context) -> Iterator[Part]:
         yield Part(f"{net}/shift", (cell,), partial(_shift, context, role, cell))
 
 
-def _measured(context: Context, role: str, name: str, cells: list[Row]) -> Iterator[Row]:
+def _measured(context: Context, role: str, name: str, cells: list[Cell]) -> Iterator[Cell]:
     network = context.network(role)
     sides = [_pixels(context, network.shape, n) for n in ("imagenet", name)]
     plain = {"MSP": MSP(network.model), "GEN": GEN(network.model, gamma=0.01, top=100)}
@@ -61,7 +62,7 @@ def _measured(context: Context, role: str, name: str, cells: list[Row]) -> Itera
         yield cell.found(value, len(sides[0]), len(sides[1]), network=network.name)
 
 
-def _shift(context: Context, role: str, cell: Row) -> Iterator[Row]:
+def _shift(context: Context, role: str, cell: Cell) -> Iterator[Cell]:
     network = context.network(role)
     pro = PRO(MSP(network.model), eps=SHIFT * _UNIT, steps=1)
     s = torch.sigmoid(-climbs(pro, _pixels(context, network.shape, "imagenet")).double())

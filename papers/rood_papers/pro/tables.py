@@ -6,10 +6,11 @@ from functools import partial
 
 from rood.metrics import Interval, summary
 from rood.shapes import Scores
+from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
-from rood_papers.framework.experiment import Part, Row, printed
-from rood_papers.framework.intervals import gain
-from rood_papers.framework.rows import averaged
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import averaged, gain
+from rood_papers.framework.paper import printed
 from rood_papers.pro.bench import (
     BASES,
     CIFAR10,
@@ -71,7 +72,7 @@ def _table(
 ) -> Iterator[Part]:
     for net in nets:
         cells = [
-            Row(
+            Cell(
                 experiment=f"pro/{place}",
                 row=row,
                 column=f"{net} / {name}",
@@ -88,8 +89,8 @@ def _table(
 
 
 def _measured(
-    context: Context, world: World, net: str, rows: Sequence[str], cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, world: World, net: str, rows: Sequence[str], cells: Sequence[Cell]
+) -> Iterator[Cell]:
     bench = Bench(context, world, world.roles[net])
     scores = bench.scores()
     found = {(row, n): s for row in rows for n, s in by_set(bench, scores, row).items()}
@@ -121,7 +122,7 @@ def by_set(
     return found
 
 
-def _settled(bench: Bench, cell: Row) -> str:
+def _settled(bench: Bench, cell: Cell) -> str:
     """The note with what validation chose."""
     options = chosen(cell.row, bench.detectors()[cell.row], bench.unit)
     return "; ".join(filter(None, (cell.note, options)))

@@ -1,9 +1,8 @@
 """One number of a paper beside ours: what every experiment writes, and all that the page reads."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,14 +12,11 @@ from rood.metrics import Interval
 # cell: a number of a table; point: one of a figure; claim: a sentence tested; image: a picture
 Kind = Literal["cell", "point", "claim", "image"]
 
-UNDECIDED = 0.5  # of a claim, between 0 and 1
 LOSS = "loss of the median image, as a share of its first"  # along an attack
-NOISE = 0.005  # of an AUROC or a share: a verdict that turns on less is none
-TELLS = 0.75  # of an AUROC: a detector that is below it unattacked has nothing to lose
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Cell:
     """One number, or the reason why there is none. Shares are from 0 to 1, never per cent."""
 
     experiment: str  # "aloe/table1"
@@ -42,19 +38,19 @@ class Row:
     note: str = ""  # why the numbers may differ; slips of the paper
     part: str = ""  # the part of the experiment it came from; filled in by the runner
 
-    def found(self, value: float | Interval, n_in: int = 0, n_out: int = 0, **facts: Any) -> "Row":
+    def found(self, value: float | Interval, n_in: int = 0, n_out: int = 0, **facts: Any) -> "Cell":
         """The same cell with our number in it."""
         names = ("ours", "low", "high") if isinstance(value, Interval) else ("ours",)
         values = value if isinstance(value, Interval) else (value,)
         bounds: dict[str, Any] = dict(zip(names, map(float, values), strict=True))
         return replace(self, n_in=n_in, n_out=n_out, **bounds, **facts)
 
-    def not_run(self, why: str) -> "Row":
+    def not_run(self, why: str) -> "Cell":
         """The same cell without a number."""
         note = f"not run: {why}"
         return replace(self, ours=None, note=f"{note}; {self.note}" if self.note else note)
 
-    def of_part(self, part: str) -> "Row":
+    def of_part(self, part: str) -> "Cell":
         """The same, with where it came from."""
         return replace(self, part=part)
 
@@ -67,76 +63,36 @@ class Row:
         return Interval(self.ours, *ends)
 
     def as_json(self) -> dict[str, Any]:
-        """Only what says something; `Row(**as_json())` gives the row back."""
+        """Only what says something; `Cell(**as_json())` gives the row back."""
         plain = {f.name: f.default for f in fields(self)}
         same = lambda k, v: v == plain[k] and (v is None) == (plain[k] is None)
         return {k: v for k, v in asdict(self).items() if k == "ours" or not same(k, v)}
 
 
-def claim(experiment: str, text: str, holds: float | None, ours: str, note: str = "") -> Row:
-    """A sentence: whether it holds here (1, 0, `UNDECIDED`, or not tested), and the numbers."""
-    value = None if holds is None else float(holds)
-    return Row(
-        experiment=experiment,
-        row=text,
-        column=ours,
-        metric="holds",
-        kind="claim",
-        ours=value,
-        note=note or ("not run: no data" if holds is None else ""),
-    )
-
-
-def found(rows: Iterable[Row], **facts: object) -> Row | None:
+def found(rows: Iterable[Cell], **facts: object) -> Cell | None:
     """The first row that has all these facts and a number of ours."""
     known = (r for r in rows if r.ours is not None)
     return next((r for r in known if all(getattr(r, k) == v for k, v in facts.items())), None)
 
 
-def ours(rows: Iterable[Row], **facts: object) -> float | None:
+def ours(rows: Iterable[Cell], **facts: object) -> float | None:
     """Our number of that row."""
     row = found(rows, **facts)
     return None if row is None else row.ours
 
 
-def interval(rows: Iterable[Row], **facts: object) -> Interval | None:
+def interval(rows: Iterable[Cell], **facts: object) -> Interval | None:
     """Our number of that row, with its ends."""
     row = found(rows, **facts)
     return None if row is None else row.interval
 
 
-def compared(
-    experiment: str,
-    text: str,
-    values: dict[str, float | None],
-    holds: Callable[..., bool],
-    noise: float = NOISE,
-) -> Row:
-    """The claim about some of our numbers, given by name; not tested where one is missing."""
-    shown = ", ".join(f"{k} {'?' if v is None else format(v, '.4f')}" for k, v in values.items())
-    known = [v for v in values.values() if v is not None]
-    complete = len(known) == len(values)
-    return claim(experiment, text, decided(holds, known, noise) if complete else None, shown)
-
-
-def decided(holds: Callable[..., bool], values: Sequence[float], noise: float = NOISE) -> float:
-    """1 or 0 if it is the same wherever each number moves by as much as `noise`."""
-    outcomes = {bool(holds(*moved)) for moved in product(*((v - noise, v + noise) for v in values))}
-    return float(outcomes.pop()) if len(outcomes) == 1 else UNDECIDED
-
-
-def averaged(values: Sequence[Interval]) -> Interval:
-    """The mean over OOD sets, and of the ends: wide enough, as the sets share one inside."""
-    value, low, high = (sum(v) / len(values) for v in zip(*values, strict=True))
-    return Interval(value, low, high)
-
-
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Cell]:
     """All rows of a file; a line that a kill cut off is left out."""
     found = []
     for i, line in enumerate(whole_lines(path)):
         try:
-            found.append(Row(**json.loads(line)))
+            found.append(Cell(**json.loads(line)))
         except (ValueError, TypeError) as e:
             raise ResultsError(f"expected a row in line {i + 1} of {path}, got {e}") from e
     return found
