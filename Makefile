@@ -2,25 +2,34 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo
+DEV := $(VENV)/.dev
+INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # small tensors: more threads than one fight over the cores of a busy machine
 export OMP_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
+COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
-.PHONY: demo test check bench peers nightly docs clean
+.PHONY: demo test test-all check bench peers nightly docs dist clean
 
-demo: $(STAMP)
-	env -u OMP_NUM_THREADS $(BIN)/rood audit --out audit
+demo: $(DEMO)
+	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
 
+# what a person runs before a commit: minutes
 test: check
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=90 -m "not slow"
+	$(PYTEST) $(COVERED) -m "not slow"
 
-check: $(STAMP)
+# with the long end-to-end tests: what .ci/run runs
+test-all: check
+	$(PYTEST) $(COVERED)
+
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 # pytorch-ood, torchattacks and foolbox in an environment of their own; ROOD_DATA=folder adds two
@@ -28,29 +37,38 @@ bench: $(STAMP)
 PEERS := .venv-peers
 peers: $(PEERS)/.installed $(PEERS)/vision
 	$(PEERS)/bin/python -m benchmarks.peers
-	PYTHONPATH=$(PEERS)/vision $(BIN)/python -m pytest --no-cov tests/test_real_libraries.py
+	PYTHONPATH=$(PEERS)/vision $(BIN)/python -m pytest --no-cov tests/models/test_real_libraries.py
 	$(PEERS)/bin/python -m benchmarks.peers.attacks
 
 $(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[demo]"
+	$(PEERS)/bin/python $(INSTALL) --editable ".[demo]" --editable zoo
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/peers/requirements.txt
 	touch $@
 
-$(PEERS)/vision: $(STAMP)
+$(PEERS)/vision: $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ torchvision==0.28.0 timm==1.0.30
 
-nightly: $(STAMP)
-	$(BIN)/python -m pytest
+nightly: test-all
 	$(BIN)/rood reproduce --all --size tiny --out reproduction
 
-docs: $(STAMP)
+docs: $(DEV)
 	$(BIN)/python -m tools.generate
 
-$(STAMP): pyproject.toml constraints.txt
+# sdists and wheels of the three distributions; two builds of one commit give the same bytes
+dist: $(DEV)
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m tools.dist
+
+# what the demo needs and no more; Python compiles what it imports, which is a fifth of torch
+$(DEMO): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python $(INSTALL) --no-compile --editable ".[demo]"
 	touch $@
 
+$(DEV): pyproject.toml papers/pyproject.toml zoo/pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) --editable ".[dev]" --editable papers --editable zoo
+	touch $(DEMO) $@
+
 clean:
-	rm -rf $(VENV) $(PEERS) audit
+	rm -rf $(VENV) $(PEERS) audit build dist
