@@ -15,6 +15,7 @@ from rood.models.backbones.densenet_bc import DenseNetBC
 from rood.models.wrap import wrap
 from rood.seeds import Noise
 from rood.threat import Linf
+from rood.training import job
 from rood.training import recipe as recipes
 from rood_papers.aloe import EXPERIMENTS, claims1, claims3, claims_adaptive
 from rood_papers.aloe.adaptive import adaptive, sides
@@ -163,7 +164,7 @@ def test_table_3_trains_the_networks_it_lacks_once(bare, monkeypatch, tmp_path):
         checkpoint.save(zoo.load("digits-ce"), path, card)
         yield
 
-    monkeypatch.setattr(recipes, "run", train)
+    monkeypatch.setattr(job, "run", train)
     ready(bare, WORLDS["cifar10"], "aloe", 3)  # tiny: nobody waits for that
     assert not trained
     for _ in range(2):
