@@ -1,63 +1,64 @@
-"""How good and how robust every network of the zoo is; cut off, it goes on where it stopped.
+"""Measure how accurate and how robust every network of the zoo is; an interrupted run continues.
 
     python -m rood_zoo.table ['cifar10-*' ...] --zoo DIR --out FILE.jsonl [--device cuda]
 
-DIR holds NAME.safetensors and NAME.json for names of recipes.toml; the images are where
-ROOD_CIFAR10 and ROOD_DATA say. One JSON line a number; `make docs` makes docs/zoo.md of those in
-docs/results/zoo.jsonl.
+DIR holds NAME.safetensors and NAME.json; the images are where ROOD_CIFAR10 and ROOD_DATA say. Every
+number is a JSON line; `make docs` makes docs/zoo.md of those in docs/results/zoo.jsonl.
 
-Measured of every network: accuracy on all held-out images, and under PGD-10; MSP and ODIN, clean
-and under ALOE's Algorithm 1, on every OOD set. Of all but four alike members of the ensemble: MSP
-under PGD-40 with three starts on its margin, on the sets of FAR. Of the networks of STANDARD: MSP
-under `WorstOf`, and the detectors of OWN under both, each attacked through its own score, on the
-sets of FAR. Both sides are always attacked. The cheap comes first, for all networks, and the dear
-last; `--stages` picks some. Attacks search in TF32; what they found is judged in full float32.
-"""
+| stage | networks | measured |
+|---|---|---|
+| basic | all | accuracy, clean and under PGD-10; MSP and ODIN, clean and under ALOE's Algorithm 1 |
+| strong | all but four of the ensemble | MSP under PGD-40 with 3 starts on its own score, ODIN on the same images; in STANDARD also the detectors of OWN |
+| standard | STANDARD | MSP and the detectors of OWN under `WorstOf`, each through its own score |
+
+Both sides are attacked; strong and standard use the sets of FAR. Attacks search in TF32, and what
+they found is scored in float32.
+"""  # noqa: E501
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from rood import data
 from rood._device import pick_device
 from rood._files import write_whole
-from rood.attacks import PGD
-from rood.attacks.base import Goal
-from rood.attacks.worst_of import WorstOf
-from rood.data.base import ImageSet, Shape, spaced
+from rood.attacks import PGD, WorstOf
+from rood.attacks.base import Attack
+from rood.data.base import ImageSet, Shape
 from rood.detectors import GEN, MSP, ODIN, Energy, Entropy, Mirrored
 from rood.detectors.base import Detector
 from rood.errors import InputError, RoodError
+from rood.evaluation.attacked import attacked_scores
 from rood.evaluation.manifest import full_precision
-from rood.goals import look_in, look_out, misclassify
+from rood.goals import misclassify
 from rood.metrics import Interval, summary, wilson
 from rood.models import checkpoint
 from rood.models.model import Model
 from rood.seeds import generator
 from rood.shapes import Images, Scores
 from rood.threat import Linf
-from rood.training import recipe as recipes
+from rood.training import recipe
 from rood.training.job import parts
 from rood_papers.framework.goals import aloe_confidence
+from rood_zoo.rows import Rows
 
+KEY = ("network", "sha256", "measure", "detector", "dataset", "attack", "eps")
 BATCH = 1000
 STAGES = ("basic", "strong", "standard")
 METRICS = ("auroc", "fpr95_in", "detection_error")
-RESAMPLES = 200  # of a bootstrap, two thousand times: a thousand each would outlast the attacks
-FAR = ("svhn", "dtd", "scenes", "near", "patches", "noise")  # no network saw any of them
+RESAMPLES = 200  # of a bootstrap that is made two thousand times
+FAR = ("svhn", "dtd", "scenes", "near", "patches", "noise")  # unseen in every training
 STANDARD = ("cifar10-aloe-8", "cifar10-aloe", "cifar10-adv-8", "cifar10-adv")
-OWN = ("mirrored_msp", "mirrored_energy", "gen", "energy", "entropy")  # each attacked by itself
-ALIKE = "cifar10-ensemble-[1-4]"  # as member 0, but for the seed
+OWN = ("mirrored_msp", "mirrored_energy", "gen", "energy", "entropy")
+ALIKE = "cifar10-ensemble-[1-4]"  # differ from member 0 by their seed
 ETA = {"gtsrb": 0.0004, "cifar10": 0.0014, "cifar100": 0.0028}  # of ODIN, as ALOE chose it
 SETS = {
     "svhn_test5k": "svhn",
@@ -69,27 +70,27 @@ SETS = {
 }
 DIGITS = ("digits:near", "digits:patches", "digits:noise")
 DIGITS_EPS = 0.1
-BEYOND = 0.1  # of the detector's unit, past every image of the other side: the search is in TF32
+BEYOND = 0.1  # in units of the score, past every clean image of the other side: TF32 is coarse
 
 
 class Library:
-    """Every image set, on the device once."""
+    """Every image set, loaded to the device once."""
 
     def __init__(self, device: torch.device, limit: int | None) -> None:
         self.device, self.limit = device, limit
         self._known: dict[object, ImageSet] = {}
 
     def held_out(self, name: str, shape: Shape) -> ImageSet:
-        """All of them."""
-        recipe = recipes.get(name)
-        spec = recipe.held_out
-        load = lambda: parts(recipe)["test"] if spec is None else data.load(spec, shape=shape)
-        return self._once((spec or recipe.data, shape, "all"), load)
+        """All test images of a network."""
+        found = recipe.get(name)
+        spec = found.held_out
+        load = lambda: parts(found)["test"] if spec is None else data.load(spec, shape=shape)
+        return self._once((spec or found.data, shape, "all"), load)
 
     def outside(self, name: str, shape: Shape) -> dict[str, ImageSet]:
-        """By their short names; the digits' recipes name none."""
+        """The OOD sets of a network by their short names."""
         found = {}
-        for spec in recipes.get(name).unseen or DIGITS:
+        for spec in recipe.get(name).unseen or DIGITS:
             stem = Path(spec.partition(":")[2]).stem
             load = lambda spec=spec: data.load(spec, shape=shape, limit=self.limit)
             found[SETS.get(stem, stem)] = self._once((spec, shape), load)
@@ -104,14 +105,14 @@ class Library:
 
 @dataclass(frozen=True)
 class Network:
-    """A network with its images; all on the device."""
+    """A network with its images, all on the device."""
 
     name: str
     sha256: str
     model: Model
     held_out: ImageSet
     outside: Mapping[str, ImageSet]
-    budgets: tuple[float, ...]  # every network is attacked at the first; its own is the last
+    budgets: tuple[float, ...]  # all networks are attacked at the first; the last is its own
 
     @property
     def detectors(self) -> dict[str, Detector]:
@@ -125,6 +126,10 @@ class Network:
             "mirrored_msp": Mirrored.msp(self.model),
             "mirrored_energy": Mirrored.energy(self.model),
         }
+
+    def few(self, images: ImageSet, n: int) -> Images:
+        """At most n images, evenly spaced."""
+        return images.thin(n).pixels(images.images.device)
 
 
 def opened(name: str, folder: Path, images: Library) -> Network:
@@ -147,116 +152,47 @@ def opened(name: str, folder: Path, images: Library) -> Network:
     )
 
 
-def few(images: ImageSet, n: int) -> Images:
-    """At most n images, evenly spaced."""
-    which = torch.tensor(spaced(len(images), n), device=images.images.device)
-    return replace(images, images=images.images[which], labels=None, files=()).pixels(which.device)
-
-
-# --- what is found is kept ---
-
-
-class Rows:
-    """JSON lines, each written when it is known; what is there already is not measured again."""
-
-    KEY = ("network", "sha256", "measure", "detector", "dataset", "attack", "eps")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a kill may have left half a line
-        if whole != text:
-            path.write_text(whole)
-        found = map(json.loads, whole.splitlines())
-        self._known = {self._key(r): r.get("value") for r in found}
-
-    def _key(self, row: Mapping[str, object]) -> tuple[object, ...]:
-        return tuple(row.get(k) for k in self.KEY)
-
-    def has(self, net: Network, **row: object) -> bool:
-        return self._key({"network": net.name, "sha256": net.sha256, **row}) in self._known
-
-    def value(self, net: Network, **row: object) -> float | None:
-        """What was found, where it is known."""
-        return self._known.get(self._key({"network": net.name, "sha256": net.sha256, **row}))
-
-    def write(self, net: Network, value: Interval, **row: object) -> None:
-        numbers = {k: round(v, 6) for k, v in value._asdict().items()}
-        self._add({"network": net.name, "sha256": net.sha256, **row, **numbers})
-
-    def setup(self, **row: object) -> None:
-        """The conditions of a run."""
-        self._add({"measure": "setup", **row})
-
-    def _add(self, row: dict[str, object]) -> None:
-        self._known[self._key(row)] = row.get("value")
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
 # --- attacks ---
 
 
-def algorithm1(net: Network, x: Images, inside: bool, eps: float) -> Images:
-    attack = PGD.aloe()
-    if eps > 10 / 255:  # ten steps of 1/255 would not get there
-        attack = replace(attack, step=None)
-    goal = aloe_confidence(net.model, inside)
-    return attack(goal, x, Linf(eps), generator(0, "algorithm 1"))
-
-
-def pgd40x3(net: Network, x: Images, eps: float, goal: Goal) -> Images:
-    """Three starts; an image that is past all of the other side needs no further one."""
-    best = x
-    for start in range(3):
-        with torch.no_grad():
-            value = goal(best)
-        left = (value <= goal.enough).nonzero().squeeze(1)
-        if not len(left):
-            break
-        found = PGD(steps=40)(goal, x[left], Linf(eps), generator(0, "pgd-40", start))
-        with torch.no_grad():
-            better = (goal(found) > value[left]).view(-1, 1, 1, 1)
-        best = best.index_copy(0, left, torch.where(better, found, best[left]))
-    return best
-
-
-def standard(net: Network, x: Images, eps: float, goal: Goal) -> Images:
-    return WorstOf()(goal, x, Linf(eps), generator(0, "standard"))
-
-
-@contextmanager
-def search_precision() -> Iterator[None]:
-    """Convolutions in TF32, whatever they were in before."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
+def suites() -> dict[str, tuple[Attack, str]]:
+    """The adaptive attacks, each with the purpose of its random draws."""
+    return {
+        "pgd40x3": (PGD(steps=40, restarts=3), "pgd-40"),
+        "standard": (WorstOf(), "standard"),
+    }
 
 
 def attacked(
     net: Network, attack: str, eps: float, x_in: Images, x_out: Images, climbed: str = "msp"
 ) -> tuple[Images, Images]:
-    """Both sides after an attack on the score of one detector, a thousand images at a time."""
+    """Both sides after an attack; the adaptive ones climb the score of the detector `climbed`."""
     if attack == "clean":
         return x_in, x_out
     if attack == "algorithm1":
-        climb = lambda x, inside: algorithm1(net, x, inside, eps)
-    else:
-        detector = net.detectors[climbed]
-        top, low = score(detector, x_out).max().item(), score(detector, x_in).min().item()
-        out = replace(look_out(detector), enough=top + BEYOND)
-        back = replace(look_in(detector, x_in), enough=-low + BEYOND)
-        by = pgd40x3 if attack == "pgd40x3" else standard
-        climb = lambda x, inside: by(net, x, eps, out if inside else back)
-    found = []
-    for side, inside in ((x_in, True), (x_out, False)):
-        found.append(torch.cat([climb(x, inside) for x in side.split(BATCH)]))
-        assert Linf(eps).contains(found[-1], side).all()
-    return found[0], found[1]
+        return algorithm1(net, x_in, eps, inside=True), algorithm1(net, x_out, eps, inside=False)
+    detector = net.detectors[climbed]
+    suite, purpose = suites()[attack]
+    past = {
+        "inside": score(detector, x_out).max().item() + BEYOND,
+        "outside": score(detector, x_in).min().item() - BEYOND,
+    }
+
+    def moved(x: Images, side: Literal["inside", "outside"]) -> Images:
+        threat, goal = Linf(eps), {"past": past[side], "exemplars": x_in}
+        return attacked_scores(detector, x, side, threat, suite, **goal, purpose=(purpose,)).images
+
+    return moved(x_in, "inside"), moved(x_out, "outside")
+
+
+def algorithm1(net: Network, x: Images, eps: float, *, inside: bool) -> Images:
+    """ALOE's attack on the softmax, which every detector then judges."""
+    attack = PGD.aloe()
+    if eps > 10 / 255:  # ten steps of 1/255 would not get there
+        attack = replace(attack, step=None)
+    goal = aloe_confidence(net.model, inside)
+    draws = lambda: generator(0, "algorithm 1")
+    return torch.cat([attack(goal, part, Linf(eps), draws()) for part in x.split(BATCH)])
 
 
 @full_precision()
@@ -276,85 +212,105 @@ def right(net: Network, x: Images, y: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(net: Network, rows: Rows, n: int) -> None:
+    """Accuracy on all held-out images, and under PGD-10 on n of them."""
+    of = {"network": net.name, "sha256": net.sha256, "measure": "accuracy"}
     y = net.held_out.labels
     assert y is not None
-    if not rows.has(net, measure="accuracy", attack="clean", eps="0"):
+    if not rows.has(**of, attack="clean", eps="0"):
         hits = right(net, net.held_out.pixels(net.model.mean.device), y)
-        write_share(net, rows, hits, measure="accuracy", attack="clean", eps="0")
+        write_share(rows, hits, **of, attack="clean", eps="0")
     for eps in net.budgets:
-        row = {"measure": "accuracy", "attack": "pgd10", "eps": said(eps)}
-        if rows.has(net, **row):
+        row = {**of, "attack": "pgd10", "eps": said(eps)}
+        if rows.has(**row):
             continue
-        x, labels = few(net.held_out, n), y[spaced(len(y), n)].long()
+        some = net.held_out.thin(n)
+        x, labels = net.few(net.held_out, n), some.labels.long()  # type: ignore[union-attr]
         found = []
         for part, label in zip(x.split(BATCH), labels.to(x.device).split(BATCH), strict=True):
             goal = misclassify(net.model, label)
             found.append(PGD(steps=10)(goal, part, Linf(eps), generator(0, "pgd-10")))
-        hits = right(net, torch.cat(found), labels) & right(net, x, labels)
-        write_share(net, rows, hits, **row)
+        write_share(rows, right(net, torch.cat(found), labels) & right(net, x, labels), **row)
 
 
-def write_share(net: Network, rows: Rows, hits: torch.Tensor, **row: object) -> None:
+def write_share(rows: Rows, hits: torch.Tensor, **row: object) -> None:
     n = len(hits)
-    rows.write(net, wilson(hits.double().mean().item(), n), **row, n_in=n)
+    rows.write(**row, **rounded(wilson(hits.double().mean().item(), n)), n_in=n)
 
 
-def told_apart(
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Detectors that judge the images of both sides after one attack."""
+
+    attack: str
+    eps: float
+    climbed: str = "msp"
+    judges: Sequence[str]
+    measures: Mapping[str, str]  # metrics, and the names that rows give them
+
+
+def compare(
     net: Network,
     rows: Rows,
-    attack: str,
-    eps: float,
-    sets: list[str],
-    n: int,
-    detectors: list[str],
-    climbed: str = "msp",
-) -> Iterator[tuple[Scores, Scores, dict[str, object]]]:
-    """Scores of both sides for each detector and set, where their rows are still missing.
-
-    All detectors judge the same images, made against the one that is climbed.
-    """
-    row = {"attack": attack, "eps": said(eps)}
-    wanted = [
-        (d, s)
-        for d in detectors
-        for s in sets
-        if not all(rows.has(net, measure=m, detector=d, dataset=s, **row) for m in METRICS)
-    ]
-    if not wanted:
+    c: Comparison,
+    x_in: Images,
+    sets: Mapping[str, Images],
+    **options: int,
+) -> None:
+    """Write the rows of a comparison that are missing."""
+    of = {"network": net.name, "sha256": net.sha256, "attack": c.attack, "eps": said(c.eps)}
+    row = lambda judge, s, metric: (
+        of
+        | {
+            "measure": c.measures[metric],
+            "detector": judge,
+            "dataset": s,
+        }
+    )
+    lacks = lambda judge, s: not all(rows.has(**row(judge, s, m)) for m in c.measures)
+    if not any(lacks(judge, s) for judge in c.judges for s in sets):
         return
-    x_in, x_out = few(net.held_out, n), [few(net.outside[s], n) for s in sets]
-    found_in, found_out = attacked(net, attack, eps, x_in, torch.cat(x_out), climbed)
-    for d in dict.fromkeys(d for d, _ in wanted):
-        s_in, s_out = (score(net.detectors[d], x).cpu() for x in (found_in, found_out))
-        for s, part in zip(sets, s_out.split([len(x) for x in x_out]), strict=True):
-            if (d, s) in wanted:
-                yield s_in, part, {"detector": d, "dataset": s, **row}
+    x_out = torch.cat([*sets.values()])
+    found_in, found_out = attacked(net, c.attack, c.eps, x_in, x_out, c.climbed)
+    for judge in c.judges:
+        s_in, s_out = (score(net.detectors[judge], x).cpu() for x in (found_in, found_out))
+        for s, part in zip(sets, s_out.split([len(x) for x in sets.values()]), strict=True):
+            if not lacks(judge, s):
+                continue
+            values = summary(s_in, part, **options)
+            for m in c.measures:
+                n = {"n_in": len(s_in), "n_out": len(part)}
+                rows.write(**row(judge, s, m), **rounded(values[m]), **n)
 
 
-def measures(
-    net: Network, stage: str, rows: Rows, args: argparse.Namespace
-) -> Iterator[tuple[Scores, Scores, dict[str, object]]]:
+def comparisons(net: Network, stage: str) -> Iterator[Comparison]:
     """All comparisons of one stage."""
-    far = [s for s in FAR if s in net.outside]
+    usual: dict[str, Any] = {"measures": {m: m for m in METRICS}}
     if stage == "basic":
-        accuracy(net, rows, args.images)
-        todo = [("clean", 0.0), *(("algorithm1", eps) for eps in net.budgets)]
-        for attack, eps in todo:
-            both = ["msp", "odin"]
-            yield from told_apart(net, rows, attack, eps, list(net.outside), args.images, both)
+        usual["judges"] = ("msp", "odin")
+        yield Comparison(attack="clean", eps=0.0, **usual)
+        for eps in net.budgets:
+            yield Comparison(attack="algorithm1", eps=eps, **usual)
         return
-    attack, n = ("pgd40x3", args.strong) if stage == "strong" else ("standard", args.standard)
-    judges = {"msp": ["msp", "odin"] if stage == "strong" else ["msp"]}  # ODIN sees MSP's images
-    if net.name in STANDARD:
-        judges |= {d: [d] for d in OWN}
-    for climbed, detectors in judges.items():
-        yield from told_apart(net, rows, attack, net.budgets[-1], far, n, detectors, climbed)
+    attack, msp = ("pgd40x3", ("msp", "odin")) if stage == "strong" else ("standard", ("msp",))
+    usual |= {"attack": attack, "eps": net.budgets[-1]}
+    yield Comparison(judges=msp, **usual)
+    for name in OWN if net.name in STANDARD else ():
+        yield Comparison(climbed=name, judges=(name,), **usual)
 
 
-def record(net: Network, rows: Rows, s_in: Scores, s_out: Scores, row: dict[str, object]) -> None:
-    found = summary(s_in, s_out, resamples=RESAMPLES)
-    for m in METRICS:
-        rows.write(net, found[m], measure=m, **row, n_in=len(s_in), n_out=len(s_out))
+def measure(net: Network, stage: str, rows: Rows, n: int) -> None:
+    """Every number of one stage, on n images per set."""
+    if stage == "basic":
+        accuracy(net, rows, n)
+    names = [s for s in net.outside if stage == "basic" or s in FAR]
+    names = names if stage == "basic" else sorted(names, key=FAR.index)
+    x_in, sets = net.few(net.held_out, n), {s: net.few(net.outside[s], n) for s in names}
+    for c in comparisons(net, stage):
+        compare(net, rows, c, x_in, sets, resamples=RESAMPLES)
+
+
+def rounded(found: Interval) -> dict[str, float]:
+    return {k: round(v, 6) for k, v in found._asdict().items()}
 
 
 def said(eps: float) -> str:
@@ -363,8 +319,8 @@ def said(eps: float) -> str:
 
 
 def chosen(patterns: list[str], folder: Path) -> list[str]:
-    """Networks of the folder that have a recipe and that the patterns name, in recipes' order."""
-    there = [n for n in recipes.names() if (folder / f"{n}.safetensors").exists()]
+    """Networks of the folder that have a recipe and match a pattern, in the order of recipes."""
+    there = [n for n in recipe.names() if (folder / f"{n}.safetensors").exists()]
     found = [n for n in there if any(fnmatchcase(n, p) for p in patterns)]
     if not found:
         raise InputError(f"expected networks for {patterns} in {str(folder)!r}, got {there}")
@@ -379,35 +335,28 @@ def of_stage(stage: str, names: list[str]) -> list[str]:
 
 
 def run(names: list[str], rows: Rows, args: argparse.Namespace) -> bool:
-    """Every stage of every network; whether all went well."""
-    images, good, waiting = (
-        Library(pick_device(args.device), args.images),
-        True,
-        list[Future[None]](),
-    )
+    """Every stage of every network; returns whether all succeeded."""
+    images, good = Library(pick_device(args.device), args.images), True
+    sizes = {"basic": args.images, "strong": args.strong, "standard": args.standard}
+    end = time.perf_counter() + args.seconds
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    with ThreadPoolExecutor(max_workers=1) as beside:  # intervals are the CPU's, meanwhile
-        for stage in args.stages:
-            for name in of_stage(stage, names):
-                start = time.perf_counter()
-                if start > args.end:
-                    print(f"{name} {stage} left for another time", flush=True)
-                    continue
-                try:
-                    net = opened(name, args.zoo, images)
-                    for s_in, s_out, row in measures(net, stage, rows, args):
-                        waiting.append(beside.submit(record, net, rows, s_in, s_out, row))
-                except RoodError as e:
-                    print(f"{name} {stage} failed: {e}", flush=True)
-                    good = False
-                print(f"{name} {stage} {time.perf_counter() - start:.1f} s", flush=True)
-    for done in waiting:
-        done.result()  # which raises what went wrong there
+    for stage in args.stages:
+        for name in of_stage(stage, names):
+            start = time.perf_counter()
+            if start > end:
+                print(f"{name} {stage} left for another run", flush=True)
+                continue
+            try:
+                measure(opened(name, args.zoo, images), stage, rows, sizes[stage])
+            except RoodError as e:
+                print(f"{name} {stage} failed: {e}", flush=True)
+                good = False
+            print(f"{name} {stage} {time.perf_counter() - start:.1f} s", flush=True)
     return good
 
 
 def note_in_cards(path: Path, folder: Path) -> None:
-    """Robust accuracy into the cards of the networks that the rows are about."""
+    """Write robust accuracy into the cards of the very networks that it was measured on."""
     found: dict[str, dict[str, Any]] = {}
     for r in map(json.loads, path.read_text().splitlines()):
         if (r["measure"], r.get("attack")) == ("accuracy", "pgd10"):
@@ -434,18 +383,18 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", default=["*"], help="names, or patterns as 'gtsrb-*'")
     parser.add_argument("--zoo", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--images", type=int, default=1000, help="a side and set")
+    parser.add_argument("--images", type=int, default=1000, help="images per set")
     parser.add_argument("--strong", type=int, default=250, help="of them under PGD-40 x3")
     parser.add_argument("--standard", type=int, default=200, help="of them under WorstOf")
     parser.add_argument("--stages", type=stages, default=list(STAGES), help=",".join(STAGES))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args(words)
-    rows, start = Rows(args.out), time.perf_counter()
-    args.end = start + args.seconds
+    rows, start = Rows(args.out, KEY), time.perf_counter()
     good = run(chosen(args.names, args.zoo), rows, args)
     on_gpu = pick_device(args.device).type == "cuda"
-    rows.setup(
+    rows.write(
+        measure="setup",
         device=torch.cuda.get_device_name() if on_gpu else "a CPU",
         torch=torch.__version__.partition("+")[0],
         seconds=round(time.perf_counter() - start, 1),

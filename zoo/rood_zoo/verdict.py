@@ -1,12 +1,12 @@
-"""What hardened networks keep, with a score chosen before the test and on images not seen before.
+"""The AUROC of hardened networks with a score that was chosen beforehand, on fresh images.
 
     python -m rood_zoo.verdict [NAME ...] --zoo DIR --out FILE.jsonl [--device cuda]
 
-First the CANDIDATES, each attacked through itself by `WorstOf`, tell CIFAR-10 test images from
-CIFAR-100 test images; the one that keeps most decides for that network. Then it, and MSP, are
-measured on svhn, dtd and scenes under every attack of ATTACKS. No score of `rood_zoo.table`
-is of one of these images, nor was the choice made on them. Cut off, it goes on where it stopped;
-`make docs` makes the verdict of docs/zoo.md of docs/results/zoo-verdict.jsonl.
+First the CANDIDATES, each attacked through its own score by `WorstOf`, tell CIFAR-10 from CIFAR-100
+test images, and the one with the highest AUROC is chosen for that network. Then it and MSP are
+measured on svhn, dtd and scenes under every attack of ATTACKS. These images are not among those of
+`rood_zoo.table`, and the choice was not made on them. An interrupted run continues; `make docs`
+shows docs/results/zoo-verdict.jsonl in docs/zoo.md.
 """
 
 import argparse
@@ -18,10 +18,10 @@ import torch
 
 from rood._device import pick_device
 from rood.data.base import ImageSet, spaced
-from rood.metrics import summary
 from rood.seeds import generator
 from rood.shapes import Images
-from rood_zoo.table import Library, Network, Rows, attacked, opened, said, score
+from rood_zoo.rows import Rows
+from rood_zoo.table import KEY, Comparison, Library, Network, compare, opened, said
 
 NETWORKS = ("cifar10-aloe", "cifar10-aloe-8")
 CANDIDATES = ("msp", "energy", "mirrored_msp", "mirrored_energy")
@@ -31,7 +31,7 @@ SHOWN = 1000  # of each set to `rood_zoo.table`
 
 
 def unseen(images: ImageSet, parts: int, n: int) -> list[Images]:
-    """Lots of at most n images each, of those that `rood_zoo.table` did not take."""
+    """Disjoint parts of at most n images each, without those that `rood_zoo.table` takes."""
     taken = set(spaced(len(images), SHOWN))
     rest = torch.tensor([i for i in range(len(images)) if i not in taken])
     order = rest[torch.randperm(len(rest), generator=generator(0, "verdict"))]
@@ -40,38 +40,33 @@ def unseen(images: ImageSet, parts: int, n: int) -> list[Images]:
 
 
 def choose(net: Network, rows: Rows, x_in: Images, x_out: Images) -> str:
-    """The candidate that keeps most of the validation images apart."""
-    kept = {}
-    for name in CANDIDATES:
-        row = {"measure": "validation", "detector": name, "dataset": "cifar-100"}
-        kept[name] = measure(net, rows, {"cifar-100": x_out}, x_in, "standard", name, row)
-    return max(kept, key=lambda name: kept[name])
+    """The candidate with the highest AUROC on the validation images."""
+    auroc = {
+        name: mean_auroc(net, rows, "validation", name, "standard", x_in, {"cifar-100": x_out})
+        for name in CANDIDATES
+    }
+    return max(auroc, key=lambda name: auroc[name])
 
 
-def measure(
+def mean_auroc(
     net: Network,
     rows: Rows,
-    sets: Mapping[str, Images],
-    x_in: Images,
+    measure: str,
+    detector: str,
     attack: str,
-    name: str,
-    row: dict[str, object],
+    x_in: Images,
+    sets: Mapping[str, Images],
 ) -> float:
     """The mean AUROC over the sets, a row for each; both sides attacked through the score."""
     eps = net.budgets[-1]
-    said_of = lambda s: row | {"dataset": s, "attack": attack, "eps": said(eps)}
-    known = [rows.value(net, **said_of(s)) for s in sets]
-    if None not in known:
-        return sum(known) / len(known)  # type: ignore[arg-type]
-    found_in, found_out = attacked(net, attack, eps, x_in, torch.cat([*sets.values()]), name)
-    s_in, s_out = (score(net.detectors[name], x).cpu() for x in (found_in, found_out))
-    values = []
-    for s, part in zip(sets, s_out.split([len(x) for x in sets.values()]), strict=True):
-        value = summary(s_in, part)["auroc"]
-        if not rows.has(net, **said_of(s)):  # a kill may have left some sets of an attack
-            rows.write(net, value, **said_of(s), n_in=len(s_in), n_out=len(part))
-        values.append(value.value)
-    return sum(values) / len(values)
+    names = {"auroc": measure}
+    wanted = Comparison(
+        attack=attack, eps=eps, climbed=detector, judges=(detector,), measures=names
+    )
+    compare(net, rows, wanted, x_in, sets)
+    of = {"network": net.name, "sha256": net.sha256, "measure": measure, "detector": detector}
+    values = [rows.value(**of, dataset=s, attack=attack, eps=said(eps)) for s in sets]
+    return sum(v for v in values if v is not None) / len(values)
 
 
 def judge(net: Network, rows: Rows, n: int) -> None:
@@ -82,8 +77,7 @@ def judge(net: Network, rows: Rows, n: int) -> None:
     sets = {s: unseen(net.outside[s], 1, n)[0] for s in TESTS}
     for name in dict.fromkeys((chosen, "msp")):
         for attack in ATTACKS if name != "msp" else ("algorithm1", *ATTACKS):
-            row = {"measure": "verdict", "detector": name}
-            value = measure(net, rows, sets, x_in, attack, name, row)
+            value = mean_auroc(net, rows, "verdict", name, attack, x_in, sets)
             print(f"{net.name} {name} {attack} {value:.4f}", flush=True)
 
 
@@ -92,12 +86,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", default=list(NETWORKS))
     parser.add_argument("--zoo", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--images", type=int, default=250, help="a side and set")
+    parser.add_argument("--images", type=int, default=250, help="images per set")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args(words)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     whole = Library(pick_device(args.device), None)
-    rows = Rows(args.out)
+    rows = Rows(args.out, KEY)
     for name in args.names:
         judge(opened(name, args.zoo, whole), rows, args.images)
     return 0
