@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rood.errors import RoodError, UnknownNameError
@@ -85,6 +86,11 @@ class Registry(Generic[T]):
             kind = self.base.__name__
             raise RoodError(f"expected one public {kind} in {module.__name__}, found {names}")
         return found[0]
+
+    def public_names(self) -> list[str]:
+        """Names that the package offers, read from its generated stub: no entry is imported."""
+        stub = Path(str(importlib.import_module(self.package).__file__)).with_suffix(".pyi")
+        return sorted({*re.findall(r"import (\w+) as", stub.read_text()), "registry"})
 
     def by_class_name(self, name: str) -> type[T]:
         """The class called `name`; its file is guessed first, so that one import is enough."""

@@ -11,8 +11,7 @@ import torch
 
 from rood._files import write_whole
 from rood.data.base import ImageSet
-from rood.detectors._together import fit_all
-from rood.detectors.base import Detector
+from rood.detectors import Detector, fit_all
 from rood.errors import InputError
 from rood.metrics import auroc, fpr_at_tpr_in
 from rood.models.model import Model

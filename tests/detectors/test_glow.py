@@ -13,8 +13,7 @@ from toy_training import new_model, toy
 
 from rood import data, zoo
 from rood.detectors import Complexity, Glow
-from rood.detectors._png import _filtered, png_bytes
-from rood.detectors.complexity import png_bits
+from rood.detectors.complexity import _filtered, png_bits, png_bytes
 from rood.errors import CapabilityError, InputError
 from rood.models import backbones, checkpoint
 from rood.models.generative.glow import GlowNetwork

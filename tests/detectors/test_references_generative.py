@@ -8,7 +8,7 @@ import torch
 from toy_generative import eight_bit, flow_model, trained_coder
 
 from rood.detectors import AutoEncoder, Complexity, Glow
-from rood.detectors._png import png_bytes
+from rood.detectors.complexity import png_bytes
 
 LN2 = math.log(2)
 

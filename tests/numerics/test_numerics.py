@@ -8,6 +8,7 @@ import pytest
 import references as ref
 import torch
 from references import close, fitted_on
+from scipy.stats import kstest
 from torch import nn
 
 from rood import wrap
@@ -16,7 +17,7 @@ from rood.detectors import Energy, Mahalanobis, RelativeMahalanobis, ViM
 from rood.goals import look_in, look_out
 from rood.models.model import Outputs
 from rood.numerics.softmax import log_entropy, margin
-from rood.numerics.streaming import Moments
+from rood.numerics.streaming import Moments, Sample
 from rood.threat import L2, Linf
 
 # G.3, G.4: optima that are known
@@ -210,3 +211,16 @@ def test_raising_and_hiding_move_scores_in_opposite_ways(world):
     low, high = (d.score(attack(f(d), x, Linf(0.05), g)) for f in (look_in, look_out))
     assert (low < d.score(x)).all()
     assert (high > d.score(x)).all()
+
+
+def test_a_sample_is_bounded_even_and_blind_to_order_and_batches():
+    rows = torch.arange(1000.0)[:, None].expand(-1, 3).contiguous()
+    kept = []
+    for order, size in ((torch.arange(1000), 1000), (torch.arange(999, -1, -1), 7)):
+        sample = Sample(100)
+        for part in rows[order].split(size):
+            sample.see(part)
+        kept.append(sample.rows())
+    assert torch.equal(*kept)
+    assert len(kept[0].unique(dim=0)) == 100
+    assert kstest(kept[0][:, 0] / 1000, "uniform").pvalue > 1e-3

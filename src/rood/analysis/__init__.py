@@ -1,1 +1,5 @@
-"""Looks behind the numbers: why a detector or an attack does what it does."""
+"""Analyses beyond an audit: smallest budgets, trajectories, matched codes, rectified scores."""
+
+from rood._lazy import submodules
+
+__getattr__, __dir__ = submodules(__name__, __path__)

@@ -9,24 +9,21 @@ x with what the code remembers of it, so that taking a code over does not take t
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from rood.analysis.null_space import jacobian
 from rood.errors import InputError
+from rood.goals import Encoder
 from rood.models.model import Model
 from rood.models.taps import watching
 from rood.shapes import Images
 
 CODE_BITS = 32  # of a float32
 PIXEL_BITS = 8
-EXACT = 20_000  # draws times spots up to which whole numbers are fast
 
 
 @dataclass(frozen=True)
@@ -110,55 +107,26 @@ def _code(name: str, slopes: Float[Tensor, "b d n"]) -> Code:
     )
 
 
+def jacobian(encoder: Encoder, x: Images) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d n"]]:
+    """The codes, and the derivative of each of their entries with respect to the image's pixels."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.detach().clone().requires_grad_()
+        codes = encoder(x)
+        rows = [torch.autograd.grad(c.sum(), x, retain_graph=True)[0] for c in codes.unbind(1)]
+    return codes.detach().double(), torch.stack(rows, dim=1).flatten(2).double()
+
+
 def ranks_of(slopes: Float[Tensor, "b d n"]) -> tuple[int, ...]:
     """The rank of each Jacobian; n less it is the dimension of its null space."""
     return tuple(torch.linalg.matrix_rank(slopes).tolist())
 
 
-def stirling(n: int, k: int) -> int:
-    """S(n, k): the ways to part n things into k heaps, none of them empty."""
-    if n < 0 or k < 0:
-        raise InputError(f"expected n >= 0 and k >= 0, got {n} and {k}")
-    row = [1]  # S(0, 0)
-    for _ in range(n):
-        row = [0, *(j * row[j] + row[j - 1] for j in range(1, len(row))), 1]
-    return row[k] if k <= n else 0
-
-
-def coverage(n: int, spots: int) -> float:
-    """P(n even draws hit each of `spots` at least once) = spots! S(n, spots) / spots^n.
-
-    In whole numbers where that is fast, else by the chances of having hit j spots after each draw,
-    sums of positive terms that lose no digits.
-    """
-    if n < 0 or spots < 1:
-        raise InputError(f"expected n >= 0 draws and spots >= 1, got {n} and {spots}")
-    if n < spots:
-        return 0.0
-    if n * spots <= EXACT:
-        return math.factorial(spots) * stirling(n, spots) / spots**n
-    j = np.arange(spots + 1)
-    hit = np.zeros(spots + 1)
-    hit[0] = 1.0
-    for _ in range(n):
-        fresh = hit * (spots - j) / spots
-        hit = hit * j / spots
-        hit[1:] += fresh[:-1]
-    return float(hit[-1])
-
-
 def coverage_of_bits(image_bits: int, code_bits: int) -> float:
-    """A lower bound of `coverage` for n = 2^image_bits and F = 2^code_bits: 1 - F exp(-n / F)."""
+    """A lower bound of P(n even draws hit each of F codes at least once): 1 - F exp(-n / F).
+
+    n = 2^image_bits images, F = 2^code_bits codes.
+    """
     if image_bits < code_bits:
         return 0.0
     draws_per_code = 2.0 ** min(image_bits - code_bits, 1000)
     return max(0.0, -math.expm1(min(0.0, code_bits * math.log(2) - draws_per_code)))
-
-
-def as_matrix(layer: nn.Module, shape: Sequence[int]) -> Float[Tensor, "m n"]:
-    """The matrix W of a layer that gives W x + b for inputs of `shape`, such as a convolution."""
-    n = math.prod(shape)
-    like = next(layer.parameters(), torch.empty(0))
-    basis = torch.eye(n, dtype=like.dtype, device=like.device).view(n, *shape)
-    with torch.no_grad():
-        return (layer(basis) - layer(torch.zeros_like(basis[:1]))).flatten(1).T.contiguous()

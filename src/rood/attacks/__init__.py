@@ -10,3 +10,7 @@ __all__ = ["Attack", "Goal", "registry"]
 
 def __getattr__(name: str) -> type[Attack]:
     return registry.by_class_name(name)
+
+
+def __dir__() -> list[str]:
+    return registry.public_names()

@@ -11,3 +11,7 @@ __all__ = ["Detector", "OutputDetector", "fit_all", "registry", "score_all"]
 
 def __getattr__(name: str) -> type[Detector]:
     return registry.by_class_name(name)
+
+
+def __dir__() -> list[str]:
+    return registry.public_names()

@@ -94,6 +94,13 @@ class Detector(nn.Module, ABC):
         parts = {n: m.settings() for n, m in self.inner()}
         return {"class": type(self).__name__} | own | parts
 
+    def __repr__(self) -> str:
+        own = {k: v for k, v in self.settings().items() if k != "class"} | dict(self.inner())
+        parts = [f"{name}={value!r}" for name, value in own.items()]
+        if values := [getattr(self, name) for name in self.fitted_names]:
+            parts.append("not fitted" if any(v is None for v in values) else "fitted")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     @final
     def inner(self) -> Iterator[tuple[str, "Detector"]]:
         """The detectors directly inside this one, in lists too."""

@@ -10,3 +10,7 @@ __all__ = ["Batch", "Objective", "registry"]
 
 def __getattr__(name: str) -> type[Objective]:
     return registry.by_class_name(name)
+
+
+def __dir__() -> list[str]:
+    return registry.public_names()
