@@ -33,7 +33,7 @@ def test_a_detector_that_falls_is_named_with_network_budget_and_both_numbers() -
     assert first.kind == "fell"
     assert first.text == (
         "Do not trust MSP on net: an attacker who may change every pixel by 0.1 brings its AUROC "
-        "from 0.97 to 0.00 (outside images: fashion)."
+        "from 0.97 to 0.00 (OOD images: fashion)."
     )
 
 
@@ -53,7 +53,7 @@ def test_the_one_survivor_is_named() -> None:
 
 def test_the_worst_dataset_counts_and_its_own_clean_number_stands_beside_it() -> None:
     rows = case("msp", 0.80, 0.70, dataset="noise") + case("msp", 0.93, 0.12)
-    assert "from 0.93 to 0.12 (outside images: fashion)" in said(rows)
+    assert "from 0.93 to 0.12 (OOD images: fashion)" in said(rows)
 
 
 def test_the_largest_eps_counts() -> None:
@@ -71,7 +71,7 @@ def test_a_weakened_detector_is_neither_fallen_nor_sound() -> None:
 
 def test_a_one_sided_attack_is_said_to_be_one() -> None:
     rows = case("msp", 0.97, 0.85, side="outside")
-    assert "Only outside images were attacked; with both sides attacked it can only be" in said(
+    assert "Only OOD images were attacked; with both sides attacked it can only be" in said(
         rows
     )
     assert "Only" not in said(case("msp", 0.97, 0.85))
@@ -86,7 +86,7 @@ def test_without_an_attack_nothing_is_claimed() -> None:
     rows = [row(value=0.97), row(detector="knn", value=0.98)]
     assert headline(rows).startswith("No attack was run")
     assert [s.kind for s in sentences(rows)] == ["untested"]
-    assert "benign images only. The best of them is knn, with an AUROC of 0.98." in said(rows)
+    assert "clean images only. The best of them is knn, with an AUROC of 0.98." in said(rows)
 
 
 def test_detectors_that_were_not_attacked_are_named() -> None:
@@ -114,7 +114,7 @@ def test_a_fall_is_a_fall_though_the_number_behind_a_failed_attack_may_be_lower_
     rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag("random_search_wins", "fail")]
     first = sentences(rows)[0]
     assert first.kind == "fell"
-    assert "0.10 itself is not to be believed: the truth may be lower still" in first.text
+    assert "0.10 itself is not to be believed: the true one may be lower still" in first.text
 
 
 def test_a_fall_outside_the_budget_proves_nothing() -> None:

@@ -17,9 +17,9 @@ from report_folder import build, row
 from safetensors.numpy import save_file
 
 from rood.report import write_report
-from rood.report.embed import embedded
 from rood.report.page import render
 from rood.report.read import Folder
+from rood.report.templating import embedded
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -90,7 +90,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Text:
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("report*.txt")), ids=lambda p: p.stem)
 def test_the_visible_text_is_the_golden_one(golden: Path, page: str, hostile: Text) -> None:
-    """Make the files anew with ROOD_REGENERATE=1 pytest tests/test_report.py, and read the diff."""
+    """Make the files anew with ROOD_REGENERATE=1 pytest tests/report, and read the diff."""
     text = (hostile if "hostile" in golden.stem else Text(page)).text + "\n"
     if os.environ.get("ROOD_REGENERATE"):
         golden.write_text(text, encoding="utf-8")
@@ -201,7 +201,7 @@ def test_histograms_count_every_tested_image_once_and_none_that_set_the_threshol
         assert sum(trace["y"]) == pytest.approx(1, abs=0.01)
         assert trace["x0"] + trace["dx"] * len(trace["y"]) < 20  # the threshold's images lie at 50
     assert drawing["layout"]["shapes"][0]["x0"] == 1.64
-    assert "of outside images" in drawing["summary"]
+    assert "of OOD images" in drawing["summary"]
 
 
 def test_the_curves_begin_with_the_clean_number(page: str) -> None:

@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from rood._files import write_whole
 from rood.errors import CapabilityError
-from rood.report.embed import embedded
-from rood.report.templating import asset, environment, policy
+from rood.report.templating import asset, embedded, environment, policy
 from rood.report.words import plot_text, shown
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.claims import UNDECIDED

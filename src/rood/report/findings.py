@@ -35,11 +35,11 @@ def explain(metric: str) -> Wording:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """An attacked number, the clean one beside it, and whether to believe it."""
+class Outcome:
+    """One detector on one network under attack, and whether to believe the number."""
 
     attacked: Row
-    clean: Row | None  # the same outside images before the attack
+    clean: Row | None  # on the same OOD images
     reasons: tuple[str, ...]  # the flags with the row's own verdict
     escaped: bool  # the attacked images were outside the budget
 
@@ -65,7 +65,7 @@ class Standing:
         return shown(self.attacked.detector)
 
 
-def standings(numbers: Numbers, model: str, family: str) -> list[Standing]:
+def outcomes(numbers: Numbers, model: str, family: str) -> list[Outcome]:
     """Every attacked detector of a network at the largest eps, worst first."""
     found = []
     scenarios = numbers.largest(family)
@@ -74,11 +74,11 @@ def standings(numbers: Numbers, model: str, family: str) -> list[Standing]:
         one = numbers.get("auroc", model, detector, scenarios, ("outside", "inside"))
         attacked = lowest(both or one)
         if attacked is not None:
-            found.append(_standing(numbers, attacked))
+            found.append(_outcome(numbers, attacked))
     return sorted(found, key=lambda s: (s.attacked.value, -(s.clean.value if s.clean else 0)))
 
 
-def _standing(numbers: Numbers, attacked: Row) -> Standing:
+def _outcome(numbers: Numbers, attacked: Row) -> Outcome:
     clean = numbers.get("auroc", attacked.model, attacked.detector, dataset=attacked.dataset)
     flags = [
         row.metric
@@ -92,7 +92,7 @@ def _standing(numbers: Numbers, attacked: Row) -> Standing:
     ]
     reasons = tuple(dict.fromkeys(explain(metric).because for metric in flags))
     escaped = attacked.verdict == "fail" and "flag_left_the_threat_model" in flags
-    return Standing(attacked, lowest(clean), reasons, escaped)
+    return Outcome(attacked, lowest(clean), reasons, escaped)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Sentence:
 def headline(rows: Iterable[Row]) -> str:
     """The whole audit in one sentence."""
     numbers = Numbers(rows)
-    found = [s for m in numbers.models for f in numbers.families for s in standings(numbers, m, f)]
+    found = [s for m in numbers.models for f in numbers.families for s in outcomes(numbers, m, f)]
     if not numbers.models:
         return "There are no numbers to judge yet."
     if not found:
@@ -151,9 +151,9 @@ def _what(numbers: Numbers, n: int) -> tuple[str, str]:
     return "Every detector, on every network and at every budget,", f"{n} attacked cases"
 
 
-def _on(standing: Standing, numbers: Numbers) -> str:
-    network = f" on {shown(standing.attacked.model)}" if len(numbers.models) > 1 else ""
-    return standing.name + network
+def _on(outcome: Outcome, numbers: Numbers) -> str:
+    network = f" on {shown(outcome.attacked.model)}" if len(numbers.models) > 1 else ""
+    return outcome.name + network
 
 
 def sentences(rows: Iterable[Row]) -> list[Sentence]:
@@ -176,7 +176,7 @@ def _benign(numbers: Numbers, model: str) -> Sentence:
         key=lambda row: row.value,
         default=None,
     )
-    rest = "its numbers hold for benign images only."
+    rest = "its numbers hold for clean images only."
     if best:
         rest += (
             f" The best of them is {shown(best.detector)}, with an AUROC of {number(best.value)}."
@@ -185,7 +185,7 @@ def _benign(numbers: Numbers, model: str) -> Sentence:
 
 
 def _network(numbers: Numbers, model: str, family: str) -> list[Sentence]:
-    found = standings(numbers, model, family)
+    found = outcomes(numbers, model, family)
     by_kind = {kind: [s for s in found if s.kind == kind] for kind in LABELS}
     said = []
     if fallen := by_kind["fell"]:
@@ -208,7 +208,7 @@ def _network(numbers: Numbers, model: str, family: str) -> list[Sentence]:
     return said
 
 
-def _best(found: list[Standing], model: str) -> list[Sentence]:
+def _best(found: list[Outcome], model: str) -> list[Sentence]:
     """The detector to take if one must be taken."""
     believed = [s for s in found if s.believed]
     if not believed:
@@ -229,24 +229,24 @@ def _best(found: list[Standing], model: str) -> list[Sentence]:
     return [Sentence(best.kind, lead, rest, model)]
 
 
-def _fallen(s: Standing) -> Sentence:
+def _fallen(s: Outcome) -> Sentence:
     row = s.attacked
     before = f"from {number(s.clean.value)} to " if s.clean else "to "
     rest = (
         f"{s.budget.words()} brings its AUROC {before}{number(row.value)} "
-        f"(outside images: {shown(row.dataset)})."
+        f"(OOD images: {shown(row.dataset)})."
     )
     if row.verdict == "fail":
         rest += (
             f" The attack failed its own checks{_why(s)}, so {number(row.value)} itself is not to "
-            "be believed: the truth may be lower still."
+            "be believed: the true one may be lower still."
         )
     else:
         rest += _caution([s])
     return Sentence("fell", f"Do not trust {s.name} on {shown(row.model)}:", rest, row.model)
 
 
-def _unbelieved(s: Standing) -> Sentence:
+def _unbelieved(s: Outcome) -> Sentence:
     row = s.attacked
     value = number(row.value)
     lead = f"Do not believe the attacked AUROC of {value} of {s.name} on {shown(row.model)}:"
@@ -258,7 +258,7 @@ def _unbelieved(s: Standing) -> Sentence:
 ROUNDED = explain("lost_by_rounding").because
 
 
-def _caution(found: list[Standing]) -> str:
+def _caution(found: list[Outcome]) -> str:
     warned = [s for s in found if s.attacked.verdict == "warn"]
     weak = {
         s.name: [r for r in s.reasons if r != ROUNDED] for s in warned if s.reasons != (ROUNDED,)
@@ -267,10 +267,10 @@ def _caution(found: list[Standing]) -> str:
     alone = len(found) == 1
     text = _warned(weak, alone, "a better one may go lower")
     text += _warned(rounded, alone, "for images stored with 8 bits the AUROC is higher")
-    for side in ("outside", "inside"):
+    for side, images in (("outside", "OOD"), ("inside", "ID")):
         if one := [s.name for s in found if s.attacked.side == side]:
-            who = "" if len(found) == 1 else f" for {listed(one)}"
-            text += f" Only {side} images were attacked{who}; "
+            who = "" if alone else f" for {listed(one)}"
+            text += f" Only {images} images were attacked{who}; "
             text += "with both sides attacked it can only be lower."
     return text
 
@@ -285,17 +285,17 @@ def _warned(reasons: dict[str, list[str]], alone: bool, so: str) -> str:
     return f" {whose} raised a warning{why}: {so}."
 
 
-def _why(s: Standing) -> str:
+def _why(s: Outcome) -> str:
     return f" ({listed(list(s.reasons))})" if s.reasons else ""
 
 
-def _arrow(s: Standing) -> str:
+def _arrow(s: Outcome) -> str:
     if not s.clean:
         return f"{s.name} ({number(s.attacked.value)})"
     return f"{s.name} ({number(s.clean.value)}\u00a0→\u00a0{number(s.attacked.value)})"
 
 
-def _clean(s: Standing) -> str:
+def _clean(s: Outcome) -> str:
     return f" ({number(s.clean.value)} without an attack)" if s.clean else ""
 
 
@@ -304,7 +304,7 @@ def _between(numbers: Numbers, family: str) -> list[Sentence]:
     best = [
         believed[-1]
         for model in numbers.models
-        if (believed := [s for s in standings(numbers, model, family) if s.believed])
+        if (believed := [s for s in outcomes(numbers, model, family) if s.believed])
     ]
     if len(best) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Attacked images beside what they were, as pictures inside the page."""
+"""Attacked images beside their originals, as pictures inside the page."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from rood.report.numbers import Numbers, in_row_order, size
+from rood.report.numbers import Numbers, eps_of, in_row_order
 from rood.report.read import Array, Examples, Folder
 from rood.report.words import shown
 
@@ -19,7 +19,7 @@ FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True)
-class Picture:
+class Example:
     """One example: three pictures (as data URIs) and two scores."""
 
     original: str
@@ -37,7 +37,7 @@ class Group:
     title: str
     aim: str
     factor: int
-    pictures: list[Picture]
+    pictures: list[Example]
 
 
 def groups(folder: Folder, numbers: Numbers) -> list[Group]:
@@ -61,7 +61,7 @@ def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]
     at = lambda e: (detectors.index(e.origin.detector), models.index(e.origin.model))
     turn: dict[tuple[str, str, str], int] = {}
     ranked = []
-    for example in sorted(examples, key=lambda e: -size(e.origin.condition)):
+    for example in sorted(examples, key=lambda e: -eps_of(e.origin.condition)):
         key = (example.origin.model, example.origin.detector, example.direction)
         turn[key] = turn.get(key, -1) + 1
         ranked.append(((turn[key], at(example), example.direction), example))
@@ -76,7 +76,7 @@ def _group(examples: Examples, threshold: float | None) -> Group:
     biggest = float(np.abs(change).max(initial=0.0))
     factor = max((f for f in FACTORS if f * biggest <= 0.5 + 1e-4), default=1)
     pictures = [
-        Picture(
+        Example(
             _uri(original[i]),
             _uri(0.5 + factor * change[i]),
             _uri(attacked[i]),
@@ -87,8 +87,8 @@ def _group(examples: Examples, threshold: float | None) -> Group:
         for i in range(len(original))
     ]
     aims = {
-        "look_in": "outside images made to look in",
-        "look_out": "inside images made to look out",
+        "look_in": "OOD images made to look ID",
+        "look_out": "ID images made to look OOD",
     }
     title = f"{shown(origin.detector)} on {shown(origin.model)}"
     aim = aims.get(examples.direction, shown(examples.direction))

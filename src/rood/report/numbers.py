@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rood.evaluation.results import Row
 
 SIDES = ("outside", "inside", "both")
+NORMS = {"linf": "L∞", "l2": "L2"}
 
 
 class Budget(NamedTuple):
@@ -29,8 +30,7 @@ class Budget(NamedTuple):
         return f"the scenario “{self.family}”"
 
     def label(self) -> str:
-        names = {"linf": "L∞", "l2": "L2"}
-        return f"{names.get(self.family, self.family)} {self.text}".strip()
+        return f"{NORMS.get(self.family, self.family)} {self.text}".strip()
 
 
 def budget(scenario: str) -> Budget:
@@ -43,7 +43,7 @@ def budget(scenario: str) -> Budget:
     return Budget(norm, eps, text) if math.isfinite(eps) else Budget(scenario, math.nan, "")
 
 
-def size(scenario: str) -> float:
+def eps_of(scenario: str) -> float:
     """Its eps; 0 where it states none."""
     eps = budget(scenario).eps
     return eps if math.isfinite(eps) else 0.0
@@ -71,7 +71,7 @@ class Numbers:
             for row in self.rows
             if row.side != "none" and row.scenario != "clean" and not row.metric.startswith("flag_")
         )
-        return sorted(found, key=lambda name: (budget(name).family, size(name), name))
+        return sorted(found, key=lambda name: (budget(name).family, eps_of(name), name))
 
     @cached_property
     def families(self) -> dict[str, list[str]]:
@@ -84,8 +84,8 @@ class Numbers:
     def largest(self, family: str) -> list[str]:
         """The scenarios (one for each attack) with the largest eps of a family."""
         scenarios = self.families[family]
-        most = max(map(size, scenarios))
-        return [name for name in scenarios if size(name) == most]
+        most = max(map(eps_of, scenarios))
+        return [name for name in scenarios if eps_of(name) == most]
 
     @cached_property
     def _measured(self) -> dict[str, list[Row]]:
@@ -100,6 +100,14 @@ class Numbers:
 
     def datasets(self, model: str) -> list[str]:
         return _unique(row.dataset for row in self._measured[model])
+
+    @cached_property
+    def all_detectors(self) -> list[str]:
+        return _unique(d for model in self.models for d in self.detectors(model))
+
+    @cached_property
+    def all_datasets(self) -> list[str]:
+        return _unique(d for model in self.models for d in self.datasets(model))
 
     def get(
         self,

@@ -10,11 +10,11 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood._files import write_whole
-from rood.report import figures, findings, gallery, histograms, tables
-from rood.report.embed import compact, embedded
+from rood.report import findings, gallery, tables
+from rood.report.figures import figures
 from rood.report.numbers import Numbers
 from rood.report.read import Folder, read_folder
-from rood.report.templating import asset, environment, policy
+from rood.report.templating import asset, embedded, environment, policy
 from rood.report.words import count, number, percent, shown
 
 
@@ -28,11 +28,7 @@ def write_report(folder: Path) -> Path:
 def render(folder: Folder) -> str:
     """The page as one string: the same folder gives the same bytes."""
     numbers = Numbers(folder.rows)
-    drawn = {
-        "fall": figures.fall(numbers),
-        "eps": figures.against_eps(numbers),
-        "scores": histograms.histograms(folder, numbers),
-    }
+    drawn = figures(folder, numbers)
     scripts = {"plotly_js": get_plotlyjs(), "page_js": asset("rood.report", "page.js")}
     return (
         environment("rood.report", _filters())
@@ -40,7 +36,7 @@ def render(folder: Folder) -> str:
         .render(
             **_facts(folder, numbers),
             figures=drawn,
-            figures_json=Markup(embedded({name: compact(f) for name, f in drawn.items() if f})),
+            figures_json=Markup(embedded({f.id: f.compact() for f in drawn if f.drawings})),
             page_css=Markup(asset("rood.report", "page.css")),
             policy=policy(scripts.values(), images="data: blob:"),
             **{name: Markup(text) for name, text in scripts.items()},
@@ -55,7 +51,7 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "sentences": findings.sentences(folder.rows),
         "unfinished": tables.unfinished(folder, numbers),
         "overview": _overview(numbers),
-        "summaries": tables.summaries(numbers, manifest),
+        "worst_cases": tables.worst_cases(numbers, manifest),
         "attacked": bool(numbers.families),
         "groups": gallery.groups(folder, numbers),
         "example_files": len(folder.examples),
@@ -64,12 +60,12 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
         "table": tables.all_numbers(numbers),
         "split": tables.part(manifest, "split"),
         "data": tables.part(manifest, "data"),
-        "forgotten": tables.forgotten(manifest),
+        "null_spaces": tables.null_spaces(manifest),
         "detectors": tables.part(manifest, "detectors"),
         "cost": tables.cost(manifest),
         "skipped": tables.many(manifest, "skipped"),
         "notes": tables.many(manifest, "notes"),
-        "budget": tables.part(manifest, "budget"),
+        "time_limit": tables.part(manifest, "budget"),
         "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
         "limits": {"coin_toss": findings.COIN_TOSS, "holds": findings.HOLDS},
@@ -77,14 +73,12 @@ def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
 
 
 def _overview(numbers: Numbers) -> str:
-    detectors = {d for model in numbers.models for d in numbers.detectors(model)}
-    datasets = {d for model in numbers.models for d in numbers.datasets(model)}
     attacks = count(len(numbers.scenarios), "attack") if numbers.scenarios else "no attack"
     return " · ".join(
         [
             count(len(numbers.models), "network"),
-            count(len(detectors), "detector"),
-            count(len(datasets), "outside dataset"),
+            count(len(numbers.all_detectors), "detector"),
+            count(len(numbers.all_datasets), "OOD dataset"),
             attacks,
         ]
     )

@@ -17,20 +17,20 @@ MOST_ROWS = 2000  # of the table of all numbers; the rest is in rows.jsonl
 
 
 @dataclass(frozen=True)
-class Summary:
-    """One network against one kind of attacker: the worst over datasets, at the largest eps."""
+class WorstCase:
+    """One network under attacks of one norm at the largest eps; the worst over OOD datasets."""
 
     model: str
     budget: str  # "" where nothing was attacked
     accuracy: float | None
-    several: bool  # more than one outside set, so each cell names its own
-    lines: list[tuple[str, list[Row | None]]]  # detector; clean, outside, inside, both
+    several: bool  # more than one OOD set, so each cell names its own
+    lines: list[tuple[str, list[Row | None]]]  # detector; clean, then each attacked side
 
 
-def summaries(numbers: Numbers, manifest: Mapping[str, Any]) -> list[Summary]:
+def worst_cases(numbers: Numbers, manifest: Mapping[str, Any]) -> list[WorstCase]:
     """A table for each network and norm, best detector first."""
     return [
-        Summary(
+        WorstCase(
             model,
             budget(numbers.largest(family)[0]).label() if family else "",
             _accuracy(numbers, manifest, model),
@@ -72,7 +72,7 @@ class Fixed:
 
 
 def fixed(numbers: Numbers) -> list[Fixed]:
-    """Shares of outside accepted and inside rejected, clean and attacked; worst over datasets."""
+    """Shares of OOD accepted and ID rejected, clean and attacked; the worst over datasets."""
     tables = []
     for model in numbers.models:
         for family in list(numbers.families) or [""]:
@@ -177,9 +177,8 @@ def unfinished(folder: Folder, numbers: Numbers) -> str:
     }
     if missing := sum(case not in there for case in wanted):
         said.append(f"{missing} of {len(wanted)} AUROC values are missing")
-    detectors = {d for model in numbers.models for d in numbers.detectors(model)}
     untouched = [shown(m) for m in part(manifest, "models") if m not in numbers.models]
-    untouched += [shown(d) for d in part(manifest, "detectors") if d not in detectors]
+    untouched += [shown(d) for d in part(manifest, "detectors") if d not in numbers.all_detectors]
     if untouched := [name for name in untouched if name not in excused]:
         said.append(f"nothing is known yet about {', '.join(untouched)}")
     return "; ".join(said)
@@ -203,18 +202,6 @@ def many(mapping: Mapping[str, Any], name: str) -> list[Any]:
     return list(found) if isinstance(found, list) else []
 
 
-@dataclass(frozen=True)
-class Forgotten:
-    """A code of a network, and how much of an image it does not see."""
-
-    network: str
-    pixels: Any
-    reduced_at: Any
-    code: Any
-    size: Any
-    unseen: Any
-
-
 def cost(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Passes through the network, seconds, and memory where it was counted."""
     facts = part(manifest, "hardware")
@@ -222,14 +209,14 @@ def cost(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**part(manifest, "cost"), **memory}
 
 
-def forgotten(manifest: Mapping[str, Any]) -> list[Forgotten]:
-    """Line by line, where the manifest has it."""
+def null_spaces(manifest: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    """For each code of a network: pixels, first smaller layer, code, its size, its null space."""
     lines = []
-    for network, facts in part(manifest, "models").items():
-        found = part(facts, "dimensions") if isinstance(facts, Mapping) else {}
+    for network in part(manifest, "models"):
+        found = part(part(part(manifest, "models"), network), "dimensions")
+        sizes = [found.get("input", "–"), found.get("reduced_at") or "none"]
         for code in many(found, "codes"):
             known = code if isinstance(code, Mapping) else {}
-            of = lambda key, known=known: known.get(key, "–")
-            sizes = (found.get("input", "–"), found.get("reduced_at") or "none")
-            lines.append(Forgotten(network, *sizes, of("name"), of("size"), of("null_space")))
+            cells = [known.get(key, "–") for key in ("name", "size", "null_space")]
+            lines.append((network, sizes + cells))
     return lines

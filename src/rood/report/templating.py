@@ -1,7 +1,9 @@
-"""One way to fill in a page: everything escaped, nothing undefined."""
+"""Filling in a page: everything escaped, nothing undefined, data as JSON, a strict policy."""
 
 import base64
 import hashlib
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.resources import files
@@ -36,3 +38,19 @@ def policy(scripts: Iterable[str], images: str = "data:") -> str:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         f"img-src {images}; base-uri 'none'; form-action 'none'"
     )
+
+
+def embedded(value: object) -> str:
+    """JSON that can stand inside a script element: nothing in it ends the element, NaN is null."""
+    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
