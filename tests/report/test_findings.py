@@ -71,9 +71,7 @@ def test_a_weakened_detector_is_neither_fallen_nor_sound() -> None:
 
 def test_a_one_sided_attack_is_said_to_be_one() -> None:
     rows = case("msp", 0.97, 0.85, side="outside")
-    assert "Only OOD images were attacked; with both sides attacked it can only be" in said(
-        rows
-    )
+    assert "Only OOD images were attacked; with both sides attacked it can only be" in said(rows)
     assert "Only" not in said(case("msp", 0.97, 0.85))
 
 

@@ -7,9 +7,11 @@ manifest.json           settings, versions, hashes of weights and data, hardware
 """
 
 import csv
+import html
 import importlib
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -84,20 +86,94 @@ def _row(line: dict[str, Any], where: str) -> Row:
     return Row(**values)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
-    """A results folder, as rows to look things up in."""
+    """The rows of a results folder, to look numbers up in.
+
+    In a notebook it shows a table of every attacked AUROC with its interval and verdict.
+
+    Parameters
+    ----------
+    folder : Path
+        What `rood.audit` or `rood audit --out` wrote. Rows are read when they are used, so a
+        folder that an audit is still writing to can be opened too.
+
+    Examples
+    --------
+    >>> import rood, tempfile, torch
+    >>> from rood.attacks import PGD
+    >>> from rood.detectors import MSP
+    >>> from rood.threat import Linf
+    >>> layers = [torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)]
+    >>> model = rood.wrap(torch.nn.Sequential(*layers), mean=(0.5,), std=(0.3,))
+    >>> noise = torch.rand(100, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    >>> results = rood.audit(
+    ...     model,
+    ...     {"msp": MSP(model)},
+    ...     inside=noise[:80],
+    ...     outside={"noise": noise[80:]},
+    ...     threats=[Linf(0.1)],
+    ...     attack=PGD(steps=2),
+    ...     out=tempfile.mkdtemp(),
+    ... )
+    >>> row, = results.find(detector="msp", side="both", metric="auroc")
+    >>> row.scenario, row.low <= row.value <= row.high
+    ('pgd linf:0.1', True)
+    """
 
     folder: Path
 
     @property
     def rows(self) -> tuple[Row, ...]:
+        """Every row, in the order in which it was written."""
         return tuple(read_rows(self.folder))
 
     def find(self, **fields: object) -> tuple[Row, ...]:
         """The rows whose fields are as given: find(detector="msp", side="both", metric="auroc")."""
         wanted = fields.items()
         return tuple(r for r in self.rows if all(getattr(r, k) == v for k, v in wanted))
+
+    def __repr__(self) -> str:
+        try:
+            rows = self.rows
+        except OSError:
+            return f"Results({str(self.folder)!r}, no rows)"
+        models, detectors = ({getattr(r, f) for r in rows} - {""} for f in ("model", "detector"))
+        about = [f"{len(rows)} rows", f"models: {', '.join(sorted(models))}"]
+        about.append(f"detectors: {', '.join(sorted(detectors))}")
+        if attacked := [r for r in _attacked(rows) if math.isfinite(r.value)]:
+            worst = min(attacked, key=lambda r: r.value)
+            where = f"{worst.detector} on {worst.model}, {worst.dataset}, {worst.scenario}"
+            about.append(f"worst attacked AUROC {worst.value:.3f} ({where}, {worst.side})")
+        return f"Results({str(self.folder)!r}, {'; '.join(about)})"
+
+    def _repr_html_(self) -> str:
+        """Every attacked AUROC with its interval and verdict."""
+        try:
+            rows = _attacked(self.rows)
+        except OSError:
+            rows = []
+        lines = [
+            [
+                *(r.model, r.detector, r.dataset, r.scenario, r.side, f"{r.value:.3f}"),
+                "" if r.low is None or r.high is None else f"{r.low:.3f} to {r.high:.3f}",
+                r.verdict,
+            ]
+            for r in rows
+        ]
+        head = [
+            "model",
+            "detector",
+            "dataset",
+            "scenario",
+            "attacked",
+            "AUROC",
+            "interval",
+            "verdict",
+        ]
+        cells = lambda tag, texts: "".join(f"<{tag}>{html.escape(t)}</{tag}>" for t in texts)
+        body = "".join(f"<tr>{cells('td', line)}</tr>" for line in lines)
+        return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
 
     def to_csv(self, path: str | Path) -> None:
         """All rows as a table for spreadsheets; `rows_from_csv` reads it back."""
@@ -115,3 +191,7 @@ class Results:
         return pandas.DataFrame(
             [asdict(r) for r in self.rows], columns=[f.name for f in fields(Row)]
         )
+
+
+def _attacked(rows: Iterable[Row]) -> list[Row]:
+    return [r for r in rows if r.metric == "auroc" and r.side != "none"]
