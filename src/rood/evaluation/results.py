@@ -104,9 +104,10 @@ class Results:
     >>> from rood.attacks import PGD
     >>> from rood.detectors import MSP
     >>> from rood.threat import Linf
-    >>> layers = [torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)]
-    >>> model = rood.wrap(torch.nn.Sequential(*layers), mean=(0.5,), std=(0.3,))
-    >>> noise = torch.rand(100, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> model = rood.wrap(net, mean=(0.5,), std=(0.3,))
+    >>> noise = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     >>> results = rood.audit(
     ...     model,
     ...     {"msp": MSP(model)},
