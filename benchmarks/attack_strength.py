@@ -38,7 +38,7 @@ from rood.models.model import Model
 from rood.seeds import Noise, generator
 from rood.shapes import Images
 from rood.threat import Linf, Threat
-from rood_papers.framework.goals import aloe_confidence
+from rood_papers.aloe.goals import aloe_confidence
 from rood_papers.presets import aloe_official
 
 TEN = ("msp", "entropy", "gen", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn",

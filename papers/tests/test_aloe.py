@@ -17,22 +17,37 @@ from rood.seeds import Noise
 from rood.threat import Linf
 from rood.training import job
 from rood.training import recipe as recipes
-from rood_papers.aloe import EXPERIMENTS, claims1, claims3, claims_adaptive
-from rood_papers.aloe.adaptive import adaptive, sides
-from rood_papers.aloe.bench import DIGITS, WORLDS, Bench, _etas, worlds
-from rood_papers.aloe.retrained import ready, stronger
-from rood_papers.aloe.tables import WORST, table1, table3
+from rood_papers.aloe import EXPERIMENTS
+from rood_papers.aloe.bench import (
+    WORLDS,
+    LayersBench,
+    SoftmaxBench,
+    etas,
+    stronger,
+    train_for,
+    worlds,
+)
+from rood_papers.aloe.tables import WORST, sides
+from rood_papers.framework.bench import DIGITS
 from rood_papers.framework.cells import Cell, ours
 from rood_papers.framework.context import SIZES, Context, Network, NotRun
 from rood_papers.framework.intervals import histogram
 from rood_papers.framework.paper import figures
 
+EXPERIMENT = {e.name.removeprefix("aloe/"): e for e in EXPERIMENTS}
+table1, table3, adaptive = (EXPERIMENT[n].parts for n in ("table1", "table3", "adaptive"))
+claims1, claims3, claims_adaptive = (EXPERIMENT[n].claims for n in ("table1", "table3", "adaptive"))
 needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
 
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
     return bare_context(monkeypatch, tmp_path)
+
+
+def both(context):
+    """The parts of tables 1 and 3."""
+    return [*table1(context), *table3(context)]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +107,7 @@ def test_a_cell_is_what_plain_loops_give(bare, rows):
 
 
 def test_the_paper_attack_stays_in_the_ball_and_is_made_once(bare):
-    bench = Bench(bare, DIGITS, "ce")
+    bench = SoftmaxBench(bare, DIGITS, "ce")
     found = bench.attacked(bench.inside, "paper")
     assert Linf(0.1).contains(found, bench.pixels(bench.inside)).all()
     assert bench.attacked(bench.inside, "paper") is found
@@ -100,9 +115,9 @@ def test_the_paper_attack_stays_in_the_ball_and_is_made_once(bare):
 
 
 def test_numbers_do_not_depend_on_the_batch_around_an_image(bare, monkeypatch):
-    whole = Bench(bare, DIGITS, "aloe").attacked("digits/near", "paper")
+    whole = SoftmaxBench(bare, DIGITS, "aloe").attacked("digits/near", "paper")
     monkeypatch.setattr("rood_papers.aloe.bench.BATCH", 3)
-    apart = Bench(Context(SIZES["tiny"]), DIGITS, "aloe").attacked("digits/near", "paper")
+    apart = SoftmaxBench(Context(SIZES["tiny"]), DIGITS, "aloe").attacked("digits/near", "paper")
     assert (whole - apart).abs().max() < 1e-6
 
 
@@ -117,7 +132,7 @@ def test_digits_stand_in_only_where_nothing_else_is(bare, monkeypatch):
 def test_every_printed_number_of_tables_1_and_3_has_its_cell(bare, monkeypatch):
     monkeypatch.setattr(Context, "has", lambda self, *names: True)
     small = Context(SIZES["small"])
-    cells = [c for t in (table1, table3) for part in t(small) for c in part.cells]
+    cells = [c for part in both(small) for c in part.cells]
     paper = figures("aloe")
     for fact in (f for f in paper if f["place"] in ("table1", "table3")):
         attack = "paper" if fact["eps"] else "clean"
@@ -125,7 +140,7 @@ def test_every_printed_number_of_tables_1_and_3_has_its_cell(bare, monkeypatch):
         same = {"row": fact["method"], "column": column, "metric": fact["metric"]}
         hits = [c for c in cells if c.attack == attack and same.items() <= vars(c).items()]
         assert [c.paper for c in hits] == [fact["value"]], fact
-    names = [(p.cells[0].experiment, p.name) for t in (table1, table3) for p in t(small)]
+    names = [(p.cells[0].experiment, p.name) for p in both(small)]
     assert len(set(names)) == len(names)
 
 
@@ -145,7 +160,7 @@ def test_a_note_points_only_to_rows_that_are_attacked_through_their_score(bare, 
     assert len(of("cifar10")) == 9
     assert of("gtsrb") == of("cifar10")
     assert of("cifar10") - of("cifar100") == {"ODIN", "OE+ODIN"}
-    cells = [c for t in (table1, table3) for p in t(small) for c in p.cells]
+    cells = [c for p in both(small) for c in p.cells]
     sees_less = [c for c in cells if "does not see" in c.note]
     for c in cells:
         expected = c in sees_less and c.experiment == "aloe/table1" and (c.row, c.column) in there
@@ -165,11 +180,11 @@ def test_table_3_trains_the_networks_it_lacks_once(bare, monkeypatch, tmp_path):
         yield
 
     monkeypatch.setattr(job, "run", train)
-    ready(bare, WORLDS["cifar10"], "aloe", 3)  # tiny: nobody waits for that
+    train_for(bare, WORLDS["cifar10"], "aloe", 3)  # tiny: nobody waits for that
     assert not trained
     for _ in range(2):
         small = Context(SIZES["small"], out=tmp_path)
-        ready(small, WORLDS["cifar10"], "aloe", 3)
+        train_for(small, WORLDS["cifar10"], "aloe", 3)
         assert small.network("cifar10/aloe-3").name == "cifar10-aloe-3"
     (recipe,) = trained
     assert recipe.objective.eps == 3 / 255
@@ -195,7 +210,7 @@ def test_the_order_of_the_methods_is_asked_for_at_every_budget():
 def test_without_its_training_images_table_3_says_so(bare, tmp_path):
     small = Context(SIZES["small"], out=tmp_path)
     with pytest.raises(NotRun, match="no data"):
-        ready(small, WORLDS["gtsrb"], "adv", 2)
+        train_for(small, WORLDS["gtsrb"], "adv", 2)
     parts = [p for p in table3(small) if p.name == "gtsrb, 2/255/adv-2/paper"]
     with pytest.raises(NotRun, match="no data"):
         list(parts[0].make())
@@ -261,7 +276,12 @@ def test_claims_under_our_suite_are_decided_by_the_intervals_of_few_images(half_
     elsewhere = [
         replace(r, column=r.column.replace("cifar10", "gtsrb"), low=0.0, high=1.0) for r in rows
     ]
-    assert [c.ours for c in claims_adaptive([*rows, *elsewhere])] == [outcome, outcome, 0.5, 0.5]
+    assert [c.ours for c in claims_adaptive([*rows, *elsewhere])] == [
+        outcome,
+        outcome,
+        0.5,
+        0.5,
+    ]
 
 
 def test_a_claim_rests_on_the_intervals_of_its_own_rows_alone():
@@ -295,7 +315,7 @@ def test_claims_of_tables_1_and_3_are_decided_by_intervals_too(half_width, outco
 def test_what_odin_is_judged_on_is_every_second_image_of_the_others(name):
     small = Context(SIZES["small"])
     small._networks[f"{name}/aloe"] = Network(zoo.load("digits-ce"), "any", (3, 32, 32))
-    bench = Bench(small, WORLDS[name], "aloe")
+    bench = SoftmaxBench(small, WORLDS[name], "aloe")
     (inside, outside), (few_in, few_out) = (sides(bench, fewer=f) for f in (False, True))
     assert (len(inside), [len(x) for x in outside.values()]) == (200, [50] * 4)
     for n, all_, few in (
@@ -323,26 +343,26 @@ def test_mahalanobis_of_a_densenet_takes_the_layers_of_its_paper(bare):
     classes = zoo.load("digits-ce").classes
     net = DenseNetBC(classes=classes, channels=1, depth=10, growth=4)
     bare._networks["digits/odin-densenet"] = Network(wrap(net, head="head"), "any", (1, 28, 28))
-    found = Bench(bare, DIGITS, "odin-densenet").mahalanobis()
+    found = LayersBench(bare, DIGITS, "odin-densenet").mahalanobis()
     assert found.layers == ("stem", "body.transition1", "body.transition2", "relu")
     assert len(found.weights_) == 4
-    assert Bench(bare, DIGITS, "ce").mahalanobis().layers is None
+    assert LayersBench(bare, DIGITS, "ce").mahalanobis().layers is None
 
 
 def test_the_page_says_how_its_networks_and_detectors_differ_from_the_papers(bare):
-    first, third = (e.why for e in EXPERIMENTS if e.name in ("aloe/table1", "aloe/table3"))
+    first, third = (EXPERIMENT[n].why for n in ("table1", "table3"))
     for method in ("adv", "aoe", "aloe"):
         recipe = stronger(recipes.get(f"gtsrb-{method}"), 2, "small")
         assert recipe.architecture == {"depth": 16, "widen": 1}
         settings = recipe.settings
         assert (settings.epochs, settings.outlier_batch, settings.ema) == (8, 256, 0)
         assert recipes.get(f"cifar100-{method}").settings.epochs == 24
-    assert "for GTSRB for 8 epochs each as WRN-16-1, with 256 outliers a step and no av" in third
+    assert "for GTSRB for 8 epochs each as WRN-16-1, with 256 outliers per step and no av" in third
     assert "not to be compared with its ADV, AOE and ALOE of WRN-16-2" in third
     assert recipes.get("cifar100-ce").settings.epochs == 30
     assert "the undefended one had 30 epochs, the others 24" in first
     bare.size = SIZES["small"]
-    assert ", ".join(f"{eta:g}" for eta in _etas(bare)) in first
+    assert ", ".join(f"{eta:g}" for eta in etas(bare)) in first
     assert f"{bare.size.fit:,} images" in first
     stages = zoo.load("gtsrb-ce").stages(torch.rand(2, 3, 32, 32))
     assert stages == ("blocks.1", "blocks.3", "norm")

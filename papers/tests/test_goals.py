@@ -21,7 +21,7 @@ from rood.models import zoo
 from rood.models.model import Model
 from rood.seeds import generator
 from rood.threat import Linf
-from rood_papers.framework.goals import (
+from rood_papers.aloe.goals import (
     aloe_confidence,
     aloe_mahalanobis,
     aloe_mahalanobis_official,

@@ -15,38 +15,35 @@ from rood.metrics import Interval, auroc
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood_papers.framework import intervals
+from rood_papers.framework.bench import DIGITS
 from rood_papers.framework.cells import Cell, ours
 from rood_papers.framework.claims import UNDECIDED
 from rood_papers.framework.context import SIZES, Context
 from rood_papers.framework.intervals import gain
 from rood_papers.framework.paper import figures
 from rood_papers.framework.run import run
-from rood_papers.pro import adaptive as pro_adaptive
-from rood_papers.pro import (
-    claims1,
-    claims2,
-    claims3,
-    claims4,
-    claims6,
-    claims7,
-    claims_adaptive,
-    claims_sweep,
-)
+from rood_papers.pro import EXPERIMENTS, tables
 from rood_papers.pro import figures as pro_figures
 from rood_papers.pro.bench import (
     CIFAR10,
-    DIGITS,
     PLAIN,
     SHARED,
     UNIT,
-    Bench,
+    TunedBench,
     as_printed,
     chosen,
     climbs,
     rectified,
 )
-from rood_papers.pro.figures import LEAD, TOP, _second, mean_of, sweep
-from rood_papers.pro.tables import GAIN, table1, table2
+from rood_papers.pro.figures import LEAD, TOP, _second, mean_of
+from rood_papers.pro.tables import GAIN
+
+EXPERIMENT = {e.name.removeprefix("pro/"): e for e in EXPERIMENTS}
+table1, table2, sweep = (EXPERIMENT[n].parts for n in ("table1", "table2", "sweep"))
+claims1, claims2, claims_sweep, claims_adaptive = (
+    EXPERIMENT[n].claims for n in ("table1", "table2", "sweep", "adaptive")
+)
+claims3, claims4, claims6, claims7 = (EXPERIMENT[f"figure{n}"].claims for n in (3, 4, 6, 7))
 
 
 @pytest.fixture
@@ -75,7 +72,7 @@ def test_a_group_is_the_mean_of_its_sets_and_a_cell_what_plain_loops_give(bare, 
     far = [at(n) for n in ("digits/patches", "digits/noise")]
     assert at("far") == pytest.approx(np.mean(far))
     assert at("mean") == pytest.approx(np.mean([at("digits/near"), *far]))
-    bench = Bench(bare, DIGITS, "ce")
+    bench = TunedBench(bare, DIGITS, "ce")
     chosen = bench.detectors()["PRO-MSP"]
     sides = []
     for name in (bench.inside, "digits/near"):
@@ -102,7 +99,7 @@ def test_figures_run_on_what_is_shipped(bare, name):
 
 
 def test_one_climb_serves_every_count_of_steps(bare):
-    bench = Bench(bare, DIGITS, "ce")
+    bench = TunedBench(bare, DIGITS, "ce")
     x = bench.pixels("digits/near")
     whole = climbs(PRO(MSP(bench.model), eps=1e-3, steps=5), x)
     with torch.no_grad():
@@ -112,13 +109,13 @@ def test_one_climb_serves_every_count_of_steps(bare):
 
 
 def test_the_near_sets_together_are_as_many_as_asked_for_and_so_are_the_far_ones(tmp_path):
-    bench = Bench(Context(replace(SIZES["small"], images=40), out=tmp_path), DIGITS, "ce")
+    bench = TunedBench(Context(replace(SIZES["small"], images=40), out=tmp_path), DIGITS, "ce")
     count = lambda names: sum(len(bench.pixels(n)) for n in names)
     assert [count(n) for n in ((bench.inside,), DIGITS.near, DIGITS.far)] == [40, 40, 40]
 
 
 def test_steps_are_chosen_on_images_that_no_row_is_judged_on(bare):
-    bench = Bench(bare, DIGITS, "ce")
+    bench = TunedBench(bare, DIGITS, "ce")
     inside, outside = bench.validation()
     judged = bare.images(bench.inside, limit=10_000)
     assert not np.isin(inside.hashes(), judged.hashes()).any()
@@ -138,7 +135,7 @@ def test_detectors_learn_from_all_training_images_and_temperature_from_validatio
 ):
     single_points(monkeypatch)
     context = Context(replace(SIZES["small"], images=40, fit=20), out=tmp_path)
-    bench = Bench(context, DIGITS, "ce")
+    bench = TunedBench(context, DIGITS, "ce")
     found = bench.detectors()
     everything = context.images("digits/fit", limit=10_000)
     assert len(found["KNN"].bank_) == len(everything) > 20
@@ -151,7 +148,7 @@ def test_all_of_the_papers_grid_is_tried_and_its_steps_are_pixels_on_robust_netw
     single_points(monkeypatch, pro_msp_t=grid)
     best = {}
     for role, unit in (("ce", 1), ("aloe", 4)):
-        bench = Bench(Context(SIZES["small"]), DIGITS, role)
+        bench = TunedBench(Context(SIZES["small"]), DIGITS, role)
         x_in, x_out = (bench.pixels(n)[:100] for n in (bench.inside, "digits/near"))
         values = {}
         for t in grid["temperature"]:
@@ -169,7 +166,7 @@ def test_all_of_the_papers_grid_is_tried_and_its_steps_are_pixels_on_robust_netw
 
 @pytest.mark.parametrize(("unit", "most"), [(UNIT, 0.00125), (1.0, 0.005)])
 def test_a_step_at_an_end_of_the_grid_is_said_to_be_one(unit, most):
-    msp = MSP(Bench(Context(SIZES["small"]), DIGITS, "ce").model)
+    msp = MSP(TunedBench(Context(SIZES["small"]), DIGITS, "ce").model)
     notes = [
         chosen("PRO-MSP", PRO(msp, eps=e, steps=1), unit) for e in (most / 500, most, most / 5)
     ]
@@ -238,7 +235,7 @@ def test_tiny_imagenet_is_judged_and_tuned_on_without_the_classes_of_the_network
         )
         packs[name] = f"npz:{file}"
     size = replace(SIZES["small"], images=20)
-    bench = Bench(Context(size, models={"cifar10/ce": str(path)}, data=packs), CIFAR10, "ce")
+    bench = TunedBench(Context(size, models={"cifar10/ce": str(path)}, data=packs), CIFAR10, "ce")
     levels = lambda x: (x[:, 0, 0, 0] * 255).round().int().bincount().nonzero().flatten().tolist()
     assert levels(bench.pixels("tiny-imagenet")) == [0, 100]
     assert len(bench.pixels("tiny-imagenet")) == len(bench.pixels("cifar100/test")) == 10
@@ -355,7 +352,7 @@ def test_gains_are_decided_by_their_intervals(robust, default, outcomes):
 
 
 def test_landscapes_are_of_the_scores_as_the_papers_have_them(bare):
-    bench = Bench(bare, DIGITS, "ce")
+    bench = TunedBench(bare, DIGITS, "ce")
     x = bench.pixels("digits/near")
     with torch.no_grad():
         p = bench.model(x).logits.double().softmax(1)
@@ -465,7 +462,7 @@ def test_the_lead_is_that_of_the_largest_over_the_largest(bare, monkeypatch):
 )
 def test_shifts_take_the_papers_step_in_the_units_of_its_networks(bare, name, role, row, eps):
     cells = [r for r in run(reproduce.chosen([f"pro/{name}"]), bare) if r.kind == "cell"]
-    bench = Bench(bare, DIGITS, role)
+    bench = TunedBench(bare, DIGITS, role)
     x = bench.pixels(bench.inside).requires_grad_()
     p = bench.model(x).logits.softmax(1).amax(1)
     (gradient,) = torch.autograd.grad(p.log().sum(), x)
@@ -480,8 +477,8 @@ def test_shifts_take_the_papers_step_in_the_units_of_its_networks(bare, name, ro
 def test_what_is_smaller_than_in_the_paper_is_said():
     why = {e.name: e.why for e in reproduce.chosen(["pro"])}
     assert "half of CIFAR-100 (62.8 % and 59.0 % accuracy)" in why["pro/table2"]
-    assert "100 images a side" in why["pro/adaptive"]
-    assert "500 images a side" in why["pro/sweep"]
+    assert "100 images per side" in why["pro/adaptive"]
+    assert "500 images per side" in why["pro/sweep"]
     for name in ("figure3", "figure6", "figure7", "sweep", "adaptive"):
         assert "CIFAR-100 alone" in why[f"pro/{name}"]
     note = next(
@@ -552,17 +549,15 @@ def test_what_pro_gains_under_attack_is_over_its_base_under_attack(bare, monkeyp
         make = lambda: {n: torch.from_numpy(draws.normal(size=40)) for n in ("inside", "near")}
         return make(), make()
 
-    monkeypatch.setattr(pro_adaptive, "judged", judged)
+    monkeypatch.setattr(tables, "judged", judged)
     monkeypatch.setattr(
-        Bench, "pixels", lambda self, name: torch.zeros(150, 1, 28, 28, device="cpu")
+        TunedBench, "pixels", lambda self, name: torch.zeros(150, 1, 28, 28, device="cpu")
     )
-    world = replace(DIGITS, name="another")
-    monkeypatch.setattr(pro_adaptive, "world_of", lambda context, _: world)
-    monkeypatch.setattr(Bench, "__init__", lambda self, c, w, role: vars(self).update(
-        context=c, world=w, role=role, network=c.network("digits/ce"),
-        model=c.network("digits/ce").model))  # fmt: skip
+    world = replace(DIGITS, name="another", level=1 / 255)
+    monkeypatch.setattr(tables, "world_of", lambda context, _: world)
     small = Context(SIZES["small"])
-    part = next(iter(pro_adaptive.adaptive(small)))
+    small._networks = {f"another/{role}": small.network("digits/ce") for role in ("ce", "aloe")}
+    part = next(iter(EXPERIMENT["adaptive"].parts(small)))
     rows = list(part.make())
     (base, *first), (pro, *second) = asked
     assert first == second == [100, 100, 1 / 255]

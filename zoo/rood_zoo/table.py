@@ -47,7 +47,7 @@ from rood.shapes import Images, Scores
 from rood.threat import Linf
 from rood.training import recipe
 from rood.training.job import parts
-from rood_papers.framework.goals import aloe_confidence
+from rood_papers.aloe.goals import aloe_confidence
 from rood_zoo.rows import Rows
 
 KEY = ("network", "sha256", "measure", "detector", "dataset", "attack", "eps")

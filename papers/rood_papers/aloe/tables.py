@@ -1,4 +1,4 @@
-"""ALOE's tables: how well attacked images are told apart, flagged and classified."""
+"""ALOE's tables and its figure: how well attacked images are told apart, flagged and classified."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,18 +7,28 @@ from functools import partial
 import torch
 
 from rood.metrics import Interval, summary, wilson
-from rood.shapes import Images
-from rood_papers.aloe.bench import DIGITS, Bench, World, worlds
-from rood_papers.aloe.retrained import ready
+from rood.shapes import Images, Scores
+from rood.threat import Linf
+from rood_papers.aloe.bench import LayersBench, SoftmaxBench, train_for, worlds
+from rood_papers.framework.adaptive import judged
+from rood_papers.framework.bench import DIGITS, Bench, World
 from rood_papers.framework.cells import Cell
-from rood_papers.framework.context import BATCH, Context
+from rood_papers.framework.context import Context, in_batches
 from rood_papers.framework.experiment import Part
-from rood_papers.framework.intervals import averaged
-from rood_papers.framework.paper import printed
+from rood_papers.framework.intervals import BARS, BEYOND, averaged, histogram
+from rood_papers.framework.paper import printed, read
 
+NOTES = read("aloe")["notes"]
 METRICS = ("auroc", "fpr95_in", "detection_error")
 WORST = "worst_detection_error"  # equation 2: each image at its worse, clean or attacked
 BY_SET = "{} / {}"  # the column of one OOD set, which the paper does not print
+EVERY_SECOND = "every second image"  # those that detectors of several passes are judged on
+PANELS = (  # of Figure 2: title, role, detector, attacked
+    ("OE, clean", "oe", "msp", False),
+    ("OE, attacked", "oe", "msp", True),
+    ("ALOE, attacked", "aloe", "msp", True),
+    ("ALOE+ODIN, attacked", "aloe", "odin", True),
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,10 @@ class Group:
     def name(self) -> str:
         return f"{self.role}/layers" if self.layers else self.role
 
+    def bench(self, context: Context, world: World) -> SoftmaxBench:
+        """The network with the detectors that judge."""
+        return (LayersBench if self.layers else SoftmaxBench)(context, world, self.role)
+
 
 ORIGINAL = Group("ce", {"msp": "MSP", "odin": "ODIN"})
 LAYERS = Group("ce", {"mahalanobis": "Mahalanobis"}, layers=True)
@@ -42,6 +56,8 @@ TRAINED = tuple(
     for name in ("OE", "ADV", "AOE", "ALOE")
 )
 _CIFAR = ("cifar10", "cifar100")
+# in this order, so that what is claimed comes first where time runs out
+ADAPTIVE = (TRAINED[3], TRAINED[2], TRAINED[1], ORIGINAL, TRAINED[0], LAYERS)
 THEIRS = (  # networks of other papers with ALOE's architecture
     Group("odin-densenet", {"msp": "MSP, ODIN's net", "odin": "ODIN, ODIN's net"}, only=_CIFAR),
     Group("odin-densenet", {"mahalanobis": "Mahalanobis, ODIN's net"}, layers=True, only=_CIFAR),
@@ -52,17 +68,17 @@ THEIRS = (  # networks of other papers with ALOE's architecture
 def in_adaptive(context: Context, world: World, row: str) -> bool:
     """Whether `aloe/adaptive` has this row of Table 1.
 
-    Through ODIN a hundred classes cost most: of CIFAR-100 ALOE+ODIN alone, which the paper ends on.
+    Attacks through ODIN cost most with a hundred classes: on CIFAR-100 of ALOE+ODIN alone.
     """
-    if context.size.name == "tiny":
+    if context.size.tiny:
         return row in ("ALOE+ODIN", "MSP")
     if world.name == "cifar100" and row in ("ODIN", "OE+ODIN"):
         return False
-    every = [r for g in (ORIGINAL, LAYERS, *TRAINED) for r in g.rows.values()]
+    every = [r for g in ADAPTIVE for r in g.rows.values()]
     return row in every and row not in ("ADV+ODIN", "AOE+ODIN")
 
 
-def table1(context: Context) -> Iterator[Part]:
+def table1(place: str, context: Context) -> Iterator[Part]:
     """Clean, and attacked at 1/255 as written and as coded."""
     for world in worlds(context, "cifar10", "cifar100", "gtsrb"):
         for group in (ORIGINAL, LAYERS, *TRAINED, *THEIRS):
@@ -70,18 +86,18 @@ def table1(context: Context) -> Iterator[Part]:
                 # the networks of others are slow: as the paper's text has it, and no more
                 presets = ("paper",) if group in THEIRS else ("paper", "official")
                 for preset in ("clean", *presets):
-                    yield told_apart(context, "aloe/table1", world, group, preset, 1)
+                    yield told_apart(context, place, world, group, preset, 1)
 
 
-def table3(context: Context) -> Iterator[Part]:
+def table3(place: str, context: Context) -> Iterator[Part]:
     """Larger budgets; robust networks count where they were trained for that budget."""
     for world in worlds(context, "cifar10", "gtsrb"):
-        for levels in (4,) if context.size.name == "tiny" else (2, 3, 4):
+        for levels in (4,) if context.size.tiny else (2, 3, 4):
             retrained = [replace(g, role=f"{g.role}-{levels}") for g in TRAINED[1:]]
             as_is = tuple(map(_as_is, TRAINED[1:]))
             for group in (ORIGINAL, LAYERS, TRAINED[0], *retrained, *as_is):
                 for preset in ("paper",) if group in as_is else ("paper", "official"):
-                    part = told_apart(context, "aloe/table3", world, group, preset, levels)
+                    part = told_apart(context, place, world, group, preset, levels)
                     yield _trained_for(context, world, group, levels, part)
 
 
@@ -92,7 +108,7 @@ def _trained_for(context: Context, world: World, group: Group, levels: int, part
         return part
 
     def make() -> Iterable[Cell]:
-        ready(context, world, method, levels)
+        train_for(context, world, method, levels)
         return part.make()
 
     return replace(part, make=make)
@@ -103,48 +119,41 @@ def _as_is(group: Group) -> Group:
 
 
 def told_apart(
-    context: Context, experiment: str, world: World, group: Group, preset: str, levels: int
+    context: Context, place: str, world: World, group: Group, preset: str, levels: int
 ) -> Part:
     """One network's images against each OOD set, and the mean over the sets."""
-    eps = 0 if preset == "clean" else levels
-    column = world.name if experiment == "aloe/table1" else f"{world.name}, {levels}/255"
+    first = place == "table1"
+    column = world.name if first else f"{world.name}, {levels}/255"
     metrics = METRICS if preset == "clean" else (*METRICS, WORST)
-    again = lambda row: experiment == "aloe/table1" and in_adaptive(context, world, row)
     cells = [
         Cell(
-            experiment=experiment,
+            experiment=f"aloe/{place}",
             row=row,
             column=column,
             metric=metric,
             attack=preset,
-            paper=_printed(experiment, world.name, row, eps, metric),
-            note=_note(world, group, preset, levels, detector, again(row)),
+            paper=_printed(place, world.name, row, 0 if preset == "clean" else levels, metric),
+            note=_note(
+                world, group, preset, levels, detector, first and in_adaptive(context, world, row)
+            ),
         )
         for detector, row in group.rows.items()
         for metric in metrics
     ]
     name = f"{column}/{group.name}/{'as-is/' if 'trained' in cells[0].row else ''}{preset}"
-    make = partial(_told_apart, context, world, group, preset, levels, cells)
-    return Part(name, cells, make)
+    return Part(name, cells, partial(_told_apart, context, world, group, preset, levels, cells))
 
 
 def _told_apart(
-    context: Context,
-    world: World,
-    group: Group,
-    preset: str,
-    levels: int,
-    cells: Sequence[Cell],
+    context: Context, world: World, group: Group, preset: str, levels: int, cells: Sequence[Cell]
 ) -> Iterator[Cell]:
-    bench = Bench(context, world, group.role)
-    names = (bench.inside, *world.outside)
-    found = clean = bench.clean_scores(group.layers)
+    bench = group.bench(context, world)
+    found = clean = bench.scores()
     if preset != "clean":
-        sets = {n: bench.attacked(n, preset, levels, layers=group.layers) for n in names}
-        found = bench.scores(bench.judges(group.layers), sets)
+        found = bench.scores_of({n: bench.attacked(n, preset, levels) for n in clean})
     for detector, row in group.rows.items():
         mine = [c for c in cells if c.row == row]
-        pick = lambda of, d=detector: {n: of[n][d] for n in names}
+        pick = lambda of, d=detector: {n: s[d] for n, s in of.items()}
         yield from compared_sides(mine, bench.inside, pick(clean), pick(found), bench.network.name)
 
 
@@ -172,15 +181,15 @@ def compared_sides(
             yield alone.found(s["auroc"], len(s_in), len(found[name]), network=network)
 
 
-def table2(context: Context) -> Iterator[Part]:
+def table2(place: str, context: Context) -> Iterator[Part]:
     """In-distribution images that were attacked to be misclassified, as if they were OOD."""
     for world in worlds(context, "cifar100", "cifar10"):
-        tiny = context.size.name == "tiny"  # where fitting layers of CIFAR's networks takes minutes
+        tiny = context.size.tiny  # where fitting layers of CIFAR's networks takes minutes
         for group in (ORIGINAL, *TRAINED) if tiny else (ORIGINAL, LAYERS, *TRAINED):
             for preset in ("paper", "official"):
                 cells = [
                     Cell(
-                        experiment="aloe/table2",
+                        experiment=f"aloe/{place}",
                         row=row,
                         column=world.name,
                         metric="flagged",
@@ -196,9 +205,10 @@ def table2(context: Context) -> Iterator[Part]:
 def _flagged(
     context: Context, world: World, group: Group, preset: str, cells: Sequence[Cell]
 ) -> Iterator[Cell]:
-    bench = Bench(context, world, group.role)
-    clean = bench.clean_scores(group.layers)[bench.inside]
-    found = context.scores(bench.judges(group.layers), bench.misled(preset))
+    bench = group.bench(context, world)
+    clean = bench.scores()[bench.inside]
+    misled = SoftmaxBench(context, world, group.role).misled(preset)
+    found = context.scores(bench.detectors(), misled)
     for cell, detector in zip(cells, group.rows, strict=True):
         s_in, s_out = clean[detector], found[detector]
         missed = summary(s_in, s_out)["fpr95_in"]
@@ -206,7 +216,7 @@ def _flagged(
         yield cell.found(flagged, len(s_in), len(s_out), network=bench.network.name)
 
 
-def table4(context: Context) -> Iterator[Part]:
+def table4(place: str, context: Context) -> Iterator[Part]:
     """How many classes are right, before and after the attack on the classifier."""
     nets = {"Original": "ce", "OE": "oe", "ADV": "adv", "AOE": "aoe", "ALOE": "aloe"}
     for world in worlds(context, "cifar10", "cifar100", "gtsrb"):
@@ -215,7 +225,7 @@ def table4(context: Context) -> Iterator[Part]:
                 metric = "accuracy" if preset == "clean" else "robust_accuracy"
                 facts = {"inside": world.name, "method": row, "metric": metric}
                 cell = Cell(
-                    experiment="aloe/table4",
+                    experiment=f"aloe/{place}",
                     row=row,
                     column=world.name,
                     metric=metric,
@@ -227,9 +237,8 @@ def table4(context: Context) -> Iterator[Part]:
 
 
 def _right(context: Context, world: World, role: str, preset: str, cell: Cell) -> Iterator[Cell]:
-    bench = Bench(context, world, role)
-    x = bench.pixels(bench.inside)
-    right = _correct(bench, x)
+    bench = SoftmaxBench(context, world, role)
+    right = _correct(bench, bench.pixels(bench.inside))
     if preset != "clean":
         right &= _correct(bench, bench.misled(preset))
     share, n = right.double().mean().item(), len(right)
@@ -238,14 +247,97 @@ def _right(context: Context, world: World, role: str, preset: str, cell: Cell) -
 
 @torch.no_grad()
 def _correct(bench: Bench, x: Images) -> torch.Tensor:
-    classes = [bench.model(b).logits.argmax(dim=1) for b in x.split(BATCH)]
-    return torch.cat(classes) == bench.labels()
+    return in_batches(lambda b: bench.model(b).logits.argmax(dim=1), x) == bench.labels()
 
 
-def _printed(experiment: str, world: str, row: str, eps: int, metric: str) -> float | None:
-    place = experiment.partition("/")[2] if eps != 0 else "table1"
+def adaptive(place: str, context: Context) -> Iterator[Part]:
+    """Rows of Table 1 once more, each attacked through its own score."""
+    for world in worlds(context, "cifar10", "cifar100", "gtsrb"):
+        for group in ADAPTIVE:
+            for detector, row in group.rows.items():
+                if not in_adaptive(context, world, row):
+                    continue
+                facts = {"inside": world.name, "method": row, "eps": 1}
+                cells = [
+                    Cell(
+                        experiment=f"aloe/{place}",
+                        row=row,
+                        column=world.name,
+                        metric=metric,
+                        attack="standard",
+                        paper=printed("aloe", "table1", metric=metric, **facts),
+                        note=NOTES["weaker_attack"],
+                    )
+                    for metric in (*METRICS, WORST)
+                ]
+                make = partial(_through_itself, context, world, group, detector, cells)
+                yield Part(f"{world.name}/{row}", cells, make)
+
+
+def _through_itself(
+    context: Context, world: World, group: Group, detector: str, cells: Sequence[Cell]
+) -> Iterator[Cell]:
+    bench = group.bench(context, world)
+    judge, network = bench.detectors()[detector], bench.network.name
+    forwards, _ = judge.cost()
+    inside, outside = sides(bench, fewer=forwards > 1)
+    purpose = (world.name, group.role, detector)
+    clean, found = judged(context, judge, inside, outside, Linf(world.level), purpose)
+    yield from compared_sides(cells, "inside", clean, found, network)
+    if forwards == 1:
+        column = BY_SET.format(world.name, EVERY_SECOND)
+        auroc = next(c for c in cells if c.metric == "auroc")
+        cell = replace(auroc, column=column, paper=None, note="")
+        mean, *_ = compared_sides([cell], "inside", _halved(clean), _halved(found), network)
+        yield mean
+
+
+def sides(bench: Bench, *, fewer: bool) -> tuple[Images, dict[str, Images]]:
+    """ID images and those of each OOD set; fewer: every second of them.
+
+    A detector of several forward passes gets fewer images; its interval is wider for it.
+    """
+    n, step = bench.context.size.standard, 2 if fewer else 1
+    each = max(1, n // len(bench.world.outside))
+    outside = {name: bench.pixels(name, each)[::step] for name in bench.world.outside}
+    return bench.pixels(bench.inside, n)[::step], outside
+
+
+def _halved(by_set: Mapping[str, Scores]) -> dict[str, Scores]:
+    return {name: s[::2] for name, s in by_set.items()}
+
+
+def figure2(place: str, context: Context) -> Iterator[Part]:
+    """A histogram of each side in each panel."""
+    for world in worlds(context, "cifar10"):
+        for title, role, detector, attacked in PANELS:
+            cell = Cell(
+                experiment=f"aloe/{place}",
+                row=title,
+                column="score, higher is more OOD",
+                metric="share of images",
+                kind="point",
+                attack="paper" if attacked else "clean",
+            )
+            make = partial(_panel, context, world, role, detector, cell)
+            yield Part(f"{world.name}/{title}", (cell,), make)
+
+
+def _panel(context: Context, world: World, role: str, detector: str, cell: Cell) -> Iterator[Cell]:
+    bench = SoftmaxBench(context, world, role)
+    found = {}
+    for name in (bench.inside, world.outside[0]):
+        x = bench.pixels(name) if cell.attack == "clean" else bench.attacked(name, "paper")
+        found[name] = context.scores({detector: bench.detectors()[detector]}, x)[detector]
+    for name, middle, share in histogram(found, BARS, BEYOND):
+        n = {"n_in" if name == bench.inside else "n_out": len(found[name])}
+        yield cell.found(share, group=name, x=middle, network=bench.network.name, **n)
+
+
+def _printed(place: str, world: str, row: str, eps: int, metric: str) -> float | None:
     method = row.partition(",")[0] if "net" in row else row
-    return printed("aloe", place, inside=world, method=method, eps=eps, metric=metric)
+    where = place if eps else "table1"
+    return printed("aloe", where, inside=world, method=method, eps=eps, metric=metric)
 
 
 def _note(
@@ -258,19 +350,15 @@ def _note(
 ) -> str:
     """What the paper's number rests on, where that is not what its text says."""
     if world is DIGITS:
-        return "MNIST digits stand in, attacked at 0.1 for each 1/255 of the paper"
-    notes = []
-    see = ": see aloe/adaptive" if again else ""
-    if group.role == "oecc-densenet":
-        notes.append("trained with OECC's loss, not OE's")
-    if preset == "official" and levels == 1:
-        notes.append("as coded the random start is cut to none")
-    if preset == "official" and levels == 4:
-        notes.append("as coded most pixels never get beyond 3/255")
-    if preset == "official" and group.layers:
-        notes.append("as coded the gradient of confident images is 0 or NaN")
-    if preset in ("paper", "official") and detector == "odin":
-        notes.append(f"the attack does not see ODIN{see}")
-    if preset in ("paper", "official") and group.layers:
-        notes.append(f"the attack does not see the preprocessing{see}")
-    return "; ".join(notes)
+        return str(NOTES["digits"])
+    coded, attacked = preset == "official", preset in ("paper", "official")
+    see = NOTES["see_adaptive"] if again else ""
+    notes = {
+        NOTES["oecc"]: group.role == "oecc-densenet",
+        NOTES["no_start"]: coded and levels == 1,
+        NOTES["no_fourth_level"]: coded and levels == 4,
+        NOTES["dead_gradient"]: coded and group.layers,
+        NOTES["blind_to_odin"] + see: attacked and detector == "odin",
+        NOTES["blind_to_step"] + see: attacked and group.layers,
+    }
+    return "; ".join(text for text, applies in notes.items() if applies)

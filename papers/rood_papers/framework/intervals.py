@@ -11,6 +11,8 @@ from scipy.stats import binom, rankdata
 from rood.metrics import Interval
 
 NOTHING = Interval(0.0, 0.0, 0.0)
+BARS = 40  # of a histogram
+BEYOND = 0.005  # of all scores at each end of a histogram: a few lie very far
 
 
 def difference(after: Interval, before: Interval) -> Interval:
@@ -84,7 +86,7 @@ def averaged(values: Sequence[Interval]) -> Interval:
 def histogram(
     groups: Mapping[str, ArrayLike],
     bars: int,
-    beyond: float = 0.0,  # share of all numbers beyond each end, counted in the outermost bar
+    beyond: float = 0.0,  # share of all values past each end, counted in the outermost bar
 ) -> Iterator[tuple[str, float, float]]:
     """Group, middle of a bar, share of that group in it."""
     values = {name: np.asarray(v, dtype=np.float64) for name, v in groups.items()}

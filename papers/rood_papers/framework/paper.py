@@ -1,23 +1,21 @@
-"""A paper as data: the numbers it prints (printed.json) and our words beside them (paper.toml).
+"""A paper as data: `<paper>/printed.json` has its numbers, `<paper>/<paper>.toml` our words.
 
-[experiments.table1]          # Paper("aloe").experiment("table1", table1, claims1)
-what = "one line for the list of experiments"
-needs = "networks and images without which its cells are not run"
-why = ["networks", "outliers"]    # of [why], joined: why our numbers may differ
-on_digits = true              # optional: falls back to the shipped digits
+[texts]
+small = "a smaller network"               # quoted by `why` and `needs` as {small}
 
-[why]
-networks = "..."
-
-[notes]                       # Paper("aloe").note("oecc"): beside a single cell
-oecc = "trained with OECC's loss, not OE's"
-step = "one step of {eps:g} in pixels"    # note("step", eps=0.1)
+[experiments.table5]
+what = "outlier exposure"
+needs = "svhn-oe, cifar10-oe and their images"
+why = "{small}, trained on fewer images"  # why our numbers may differ
+parts = "lines"                           # the paper's functions that measure and test, by name;
+claims = "tables"                         # parts: the place where it is left out
+on_digits = true                          # falls back to the shipped digits: it always runs
 """
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -28,49 +26,42 @@ from rood_papers.framework.experiment import Experiment, Part, no_claims
 if TYPE_CHECKING:
     from rood_papers.framework.context import Context
 
+Parts = Callable[[str, "Context"], Iterator[Part]]  # of a place such as "table5"
+Claims = Callable[[str, Sequence[Cell]], Iterator[Cell]]  # of an experiment such as "liang/table5"
 
-class Paper:
-    """The words of one paper's folder."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+@cache
+def read(paper: str) -> dict[str, Any]:
+    """The words of a paper."""
+    return tomllib.loads(_text(paper, f"{paper}.toml"))
 
-    @cached_property
-    def _words(self) -> dict[str, Any]:
-        return tomllib.loads(_read(self.name, "paper.toml"))
 
-    def experiment(
-        self,
-        place: str,
-        parts: "Callable[[Context], Iterator[Part]]",
-        claims: Callable[[Sequence[Cell]], Iterator[Cell]] = no_claims,
-    ) -> Experiment:
-        """The table or figure at a place, with its description."""
-        words = self._words["experiments"][place]
+def experiments(
+    paper: str, parts: Mapping[str, Parts], claims: Mapping[str, Claims]
+) -> tuple[Experiment, ...]:
+    """The experiments of a paper in the order of its file, with its functions by name."""
+    known = read(paper)
+    texts = known.get("texts", {})
+
+    def one(place: str, about: Mapping[str, Any]) -> Experiment:
+        name = f"{paper}/{place}"
         return Experiment(
-            f"{self.name}/{place}",
-            words["what"],
-            words["needs"],
-            parts,
-            claims,
-            why="; ".join(self._words["why"][key] for key in words.get("why", ())),
-            on_digits=words.get("on_digits", False),
+            name,
+            about["what"],
+            about["needs"].format(**texts),
+            partial(parts[about.get("parts", place)], place),
+            partial(claims[about["claims"]], name) if "claims" in about else no_claims,
+            why=about.get("why", "").format(**texts),
+            on_digits=about.get("on_digits", False),
         )
 
-    def note(self, key: str, **facts: object) -> str:
-        """A note by its key, with these facts filled in."""
-        text: str = self._words["notes"][key]
-        return text.format(**facts)
-
-    def notes(self, *keys: str) -> str:
-        """Several notes, joined."""
-        return "; ".join(self.note(key) for key in keys)
+    return tuple(one(place, about) for place, about in known["experiments"].items())
 
 
 @cache
 def figures(paper: str) -> tuple[dict[str, Any], ...]:
     """Every printed number: place, inside, outside, model, method, eps, metric, value."""
-    return tuple(json.loads(_read(paper, "printed.json")))
+    return tuple(json.loads(_text(paper, "printed.json")))
 
 
 def printed(paper: str, place: str, **facts: Any) -> float | None:
@@ -87,5 +78,5 @@ def printed(paper: str, place: str, **facts: Any) -> float | None:
     return next(iter(values), None)
 
 
-def _read(paper: str, name: str) -> str:
+def _text(paper: str, name: str) -> str:
     return (files("rood_papers") / paper / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """The networks and detectors that PRO's tables and figures share."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,8 +19,10 @@ from rood.detectors.msp import MSP
 from rood.detectors.pro import PRO
 from rood.metrics import auroc
 from rood.models.model import Model
-from rood.shapes import Images, Scores
+from rood.shapes import Images
+from rood_papers.framework.bench import DIGITS, Bench, Detectors, World
 from rood_papers.framework.context import ALL, BATCH, Context
+from rood_papers.framework.paper import read
 
 Base = Callable[..., Detector]
 BASES: dict[str, Base] = {
@@ -43,7 +45,8 @@ _GRIDS = {  # by row
     "PRO-GEN": "pro/pro_gen",
 }
 _LETTERS = {"top": "M", "steps": "K"}  # of the papers
-LEAST, LARGEST = " (the least tried)", " (the largest tried)"  # of a step
+NOTES = read("pro")["notes"]
+LEAST, LARGEST = NOTES["least"], NOTES["largest"]  # of the steps tried
 UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
 ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
 # some of their classes are CIFAR's too
@@ -65,51 +68,22 @@ OTHERS = {  # rows of the tables by registry name
 }
 
 
-@dataclass(frozen=True)
-class World:
-    """One in-distribution set, its near and far OOD sets, and its networks by the table's name."""
-
-    name: str
-    near: tuple[str, ...]
-    far: tuple[str, ...]
-    tuning: str
-    roles: dict[str, str]
-
-    @property
-    def outside(self) -> tuple[str, ...]:
-        return (*self.near, *self.far)
-
-
 _FAR = ("mnist", "svhn", "dtd", "scenes")
-_TUNING = "tiny-imagenet/tuning"
 CIFAR10 = World(
     "cifar10",
-    ("cifar100/test", "tiny-imagenet"),
     _FAR,
-    _TUNING,
-    {"default": "ce", "robust": "augmix", "ADV": "adv", "ALOE": "aloe"},
+    ("cifar100/test", "tiny-imagenet"),
+    roles={"default": "ce", "robust": "augmix", "ADV": "adv", "ALOE": "aloe"},
 )
 CIFAR100 = World(
-    "cifar100",
-    ("cifar10/test", "tiny-imagenet"),
-    _FAR,
-    _TUNING,
-    {"default": "ce", "robust": "adv"},
-)
-DIGITS = World(
-    "digits",
-    ("digits/near",),
-    ("digits/patches", "digits/noise"),
-    "digits/tuning",
-    {"default": "ce", "robust": "aloe"},
+    "cifar100", _FAR, ("cifar10/test", "tiny-imagenet"), roles={"default": "ce", "robust": "adv"}
 )
 
 
 def world_of(context: Context, world: World) -> World:
-    """The world itself, or the digits that come along where its images are not to be had.
+    """The world itself, or the shipped digits where its images cannot be read.
 
-    Without a network that was trained with AugMix the one that was trained against attacks is the
-    robust one.
+    Where no network was trained with AugMix, the one trained against attacks is the robust one.
     """
     if not context.has(f"{world.name}/judged"):
         return DIGITS
@@ -119,68 +93,46 @@ def world_of(context: Context, world: World) -> World:
     return replace(world, roles={"default": "ce", "robust": "adv"} | rest)
 
 
-class Bench:
+class TunedBench(Bench):
     """One network in one world, with every detector fitted and tuned on validation images."""
 
-    def __init__(self, context: Context, world: World, role: str) -> None:
-        self.context, self.world = context, world
-        self.network = context.network(f"{world.name}/{role}")
-        self.model: Model = self.network.model
-        self.role = role
-
-    @property
-    def inside(self) -> str:
-        return f"{self.world.name}/judged"
+    judged = "judged"
 
     @property
     def unit(self) -> float:
-        """Pixels that the paper's steps are in on such a network."""
+        """Pixels per unit of the paper's steps on this network."""
         return UNIT if self.role == self.world.roles["default"] else 1.0
 
     def images(self, name: str, limit: int | None) -> ImageSet:
-        """At most `limit` of a set, and none of its images that show a class of the world's."""
+        """At most `limit` of a set, without images that show a class of the network."""
         found = self.context.images(name, limit=ALL)
         if name in SHARED:
             own = self.context.images(f"{self.world.name}/fit", limit=1).classes
             found = without_classes(found, own)
         return found.thin(limit).to_shape(self.network.shape)
 
-    def pixels(self, name: str) -> Images:
-        """In-distribution images, or a share of an OOD set: the near ones together make a side."""
+    def count(self, name: str) -> int | None:
+        """The near sets together make one side, and so do the far ones."""
+        if self.context.size.tiny:
+            return 16 if name == self.inside else 4
         n = self.context.size.images
         side = next((s for s in (self.world.near, self.world.far) if name in s), (name,))
-        limit = None if n is None else max(4, n // len(side))
-        if self.context.size.name == "tiny":
-            limit = 16 if name == self.inside else 4
-        key = ("pro pixels", self.world.name, self.network.shape, name)
-        return self.context.remember(
-            key, lambda: self.images(name, limit).pixels(self.context.device)
-        )
+        return None if n is None else max(4, n // len(side))
 
     def validation(self) -> tuple[ImageSet, ImageSet]:
-        """In-distribution images and outliers that no row is judged on."""
-        n = 8 if self.context.size.name == "tiny" else 1000  # fewer choose at random
+        """ID images and outliers that no cell is about."""
+        n = 8 if self.context.size.tiny else 1000  # fewer would choose at random
         names = f"{self.world.name}/validation", self.world.tuning
         return self.images(names[0], n), self.images(names[1], n)
 
-    def detectors(self) -> dict[str, Detector]:
+    def fit(self) -> Detectors:
         """Every row of the tables, and the bases of PRO, by name."""
-        key = ("pro detectors", self.world.name, self.role)
-        return self.context.remember(key, lambda: dict(_made(self)))
-
-    def scores(self) -> dict[str, dict[str, Scores]]:
-        """By set and row."""
-
-        def make() -> dict[str, dict[str, Scores]]:
-            names = (self.inside, *self.world.outside)
-            return {n: self.context.scores(self.detectors(), self.pixels(n)) for n in names}
-
-        return self.context.remember(("pro scores", self.world.name, self.role), make)
+        return dict(_made(self))
 
 
-def _made(bench: Bench) -> Iterator[tuple[str, Detector]]:
+def _made(bench: TunedBench) -> Iterator[tuple[str, Detector]]:
     context, model = bench.context, bench.model
-    tiny = context.size.name == "tiny"
+    tiny = context.size.tiny
     train = context.all_fit_images(f"{bench.world.name}/fit", shape=bench.network.shape)
     inside, outside = bench.validation()
     found: dict[str, Detector] = {}
@@ -205,13 +157,13 @@ def _made(bench: Bench) -> Iterator[tuple[str, Detector]]:
             yield PLAIN[row], best.base
 
 
-def rectified(bench: Bench, row: str, x_in: Images, x_out: Images) -> PRO:
+def rectified(bench: TunedBench, row: str, x_in: Images, x_out: Images) -> PRO:
     """The point of the paper's grid with the largest AUROC; one climb serves every count."""
     grid = dict(tuning.GRIDS[_GRIDS[row]])
     counts, steps = grid.pop("steps"), grid.pop("eps")
     if "top" in grid:  # of more probabilities than there are classes nothing is left to try
         grid["top"] = sorted({min(m, bench.model.classes) for m in grid["top"]})
-    if bench.context.size.name == "tiny":
+    if bench.context.size.tiny:
         grid = {name: values[:1] for name, values in grid.items()}
         counts, steps = counts[:2], steps[-2:-1]
     best: tuple[float, PRO] | None = None

@@ -7,22 +7,24 @@ from functools import partial
 import torch
 
 from rood.analysis.rectification import landscape
+from rood.detectors.base import Detector
+from rood.detectors.gen import GEN
 from rood.detectors.msp import MSP
 from rood.detectors.pro import PRO
 from rood.metrics import Interval, auroc, summary
 from rood.shapes import Scores
-from rood_papers.aloe.figure import BARS, BEYOND
+from rood_papers.framework.bench import World
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
 from rood_papers.framework.experiment import Part
-from rood_papers.framework.intervals import gain, histogram
+from rood_papers.framework.intervals import BARS, BEYOND, gain, histogram
 from rood_papers.pro.bench import (
     BASES,
     CIFAR10,
     CIFAR100,
+    NOTES,
     UNIT,
-    Bench,
-    World,
+    TunedBench,
     as_printed,
     climbs,
     world_of,
@@ -34,23 +36,30 @@ RADIUS = 8 / 255  # of the landscapes
 # by the iterate that is kept
 TOP = {"best": "best iterate, at its best step", "last": "last iterate, at its best step"}
 LEAD = "auroc_lead"  # of the best iterate
-_CHOSEN = "the largest over all steps and counts of this sweep: chosen on the test"
-_EACH = "each at the step and count best for it, chosen on these images: the interval leaves it out"
 SWEEP = (2.5e-5, 1.25e-4, 2.5e-4, 1e-3, 5e-3)
+# pro/imagenet: --model net=..., --model net-augmix=...
+IMAGENET_NETS = {
+    "default": "net",
+    "AugMix": "net-augmix",
+}  # roles: --model net=..., --model net-augmix=...
+IMAGENET_OUTSIDE = ("imagenet/outside", "dtd", "scenes", "svhn")
+IMAGENET_UNIT = 0.225  # of normalised input, in pixels: what the paper's steps on ImageNet are in
+# what the authors' code settled on
+IMAGENET_STEPS = {"PRO-MSP": (1.1e-4, 3), "PRO-GEN": (6.8e-5, 1)}
 
 
-def figure1(context: Context) -> Iterator[Part]:
+def figure1(place: str, context: Context) -> Iterator[Part]:
     """Near-OOD on the robust network: AUROC against FPR95, a point a row."""
     world = world_of(context, CIFAR10)
     cells = [
-        Cell(experiment="pro/figure1", row=row, column="fpr95_out", metric="auroc", kind="point")
+        Cell(experiment=f"pro/{place}", row=row, column="fpr95_out", metric="auroc", kind="point")
         for row in ROWS1
     ]
     yield Part(world.name, cells, partial(_scatter, context, world, cells))
 
 
 def _scatter(context: Context, world: World, cells: list[Cell]) -> Iterator[Cell]:
-    bench = Bench(context, world, world.roles["robust"])
+    bench = TunedBench(context, world, world.roles["robust"])
     scores = bench.scores()
     for cell in cells:
         near = by_set(bench, scores, cell.row)["near"]
@@ -60,29 +69,28 @@ def _scatter(context: Context, world: World, cells: list[Cell]) -> Iterator[Cell
         yield cell.found(near["auroc"], n_in, n_out, network=bench.network.name, **facts)
 
 
-def figure3(context: Context) -> Iterator[Part]:
+def figure3(place: str, context: Context) -> Iterator[Part]:
     """The shift of MSP after one step on the robust networks, near OOD beside inside."""
     world = world_of(context, CIFAR10)
-    for net in [n for n in world.roles if n != "default"][
-        :: 2 if context.size.name == "tiny" else 1
-    ]:
-        yield _shift_part(context, "pro/figure3", world, net)
+    robust = [n for n in world.roles if n != "default"]
+    for net in robust[:: 2 if context.size.tiny else 1]:
+        yield _shift_part(context, place, world, net)
 
 
-def figure7(context: Context) -> Iterator[Part]:
+def figure7(place: str, context: Context) -> Iterator[Part]:
     """The shift of MSP after one step of 0.001, from ten classes to a hundred."""
     seen = []
     for one in (CIFAR10, CIFAR100):
         world = world_of(context, one)
         if world not in seen:
-            yield _shift_part(context, "pro/figure7", world, "default")
+            yield _shift_part(context, place, world, "default")
         seen.append(world)
 
 
-def _shift_part(context: Context, experiment: str, world: World, net: str) -> Part:
+def _shift_part(context: Context, place: str, world: World, net: str) -> Part:
     cells = [
         Cell(
-            experiment=experiment,
+            experiment=f"pro/{place}",
             row=f"{world.name}, {net}",
             column=side,
             metric="mean shift of the largest probability",
@@ -95,7 +103,7 @@ def _shift_part(context: Context, experiment: str, world: World, net: str) -> Pa
 
 
 def _shifts(context: Context, world: World, net: str, cells: list[Cell]) -> Iterator[Cell]:
-    bench = Bench(context, world, world.roles[net])
+    bench = TunedBench(context, world, world.roles[net])
     pro = PRO(MSP(bench.model), eps=SHIFT * bench.unit, steps=1)
     sets = {"inside": bench.inside, "near": world.near[0]}
     found = {}
@@ -110,8 +118,8 @@ def _shifts(context: Context, world: World, net: str, cells: list[Cell]) -> Iter
 
 def step_note(unit: float) -> str:
     """What the step of 0.001 is in pixels, and why it may be less."""
-    why = "" if unit == 1 else f": the paper's {SHIFT:g} is of normalised input"
-    return f"one step of {SHIFT * unit:g} in pixels{why}"
+    why = "" if unit == 1 else NOTES["normalised"].format(eps=SHIFT)
+    return f"{NOTES['step'].format(eps=SHIFT * unit)}{why}"
 
 
 def mean_of(values: torch.Tensor) -> Interval:
@@ -121,18 +129,17 @@ def mean_of(values: torch.Tensor) -> Interval:
     return Interval(value, value - half, value + half)
 
 
-def figure6(context: Context) -> Iterator[Part]:
+def figure6(place: str, context: Context) -> Iterator[Part]:
     """Scores around an image along two random directions, and how rough they are."""
     world = world_of(context, CIFAR10)
     for net in ("default", "robust"):
         cells = [
             Cell(
-                experiment="pro/figure6",
+                experiment=f"pro/{place}",
                 row=f"{score}, {net}",
                 column=side,
                 metric="roughness",
-                note="mean second difference over the spread of the score between images; of MSP "
-                "the largest probability, of entropy and GEN themselves, not their logarithms",
+                note=NOTES["roughness"],
             )
             for score in ("MSP", "EBO", "Entropy", "GEN")
             for side in ("inside", "near")
@@ -141,8 +148,8 @@ def figure6(context: Context) -> Iterator[Part]:
 
 
 def _landscapes(context: Context, world: World, net: str, cells: list[Cell]) -> Iterator[Cell]:
-    bench = Bench(context, world, world.roles[net])
-    tiny = context.size.name == "tiny"
+    bench = TunedBench(context, world, world.roles[net])
+    tiny = context.size.tiny
     n, points = (2, 5) if tiny else (16, 21)
     sets = {"inside": bench.inside, "near": world.near[0]}
     pixels = {side: bench.pixels(name)[:n] for side, name in sets.items()}
@@ -172,19 +179,19 @@ def _grid(cell: Cell, grid: torch.Tensor, points: int) -> Iterator[Cell]:
             yield point.found(grid[i, j].item(), x=axis[i], group=f"v = {axis[j]:+.4f}")
 
 
-def sweep(context: Context) -> Iterator[Part]:
+def sweep(place: str, context: Context) -> Iterator[Part]:
     """AUROC on near OOD by step and number of steps: the best iterate beside the last."""
     world = world_of(context, CIFAR10)
-    tiny = context.size.name == "tiny"
+    tiny = context.size.tiny
     for net in list(world.roles)[: 1 if tiny else 3]:
         for row in list(BASES)[:1] if tiny else list(BASES)[:2]:
             cells = [
                 Cell(
-                    experiment="pro/sweep",
+                    experiment=f"pro/{place}",
                     row=f"{row}, {net}",
                     column=column,
                     metric=metric,
-                    note=_EACH if metric == LEAD else _CHOSEN,
+                    note=NOTES["each_at_its_best" if metric == LEAD else "chosen_on_test"],
                 )
                 for column, metric in (*((c, "auroc") for c in TOP.values()), ("both", LEAD))
             ]
@@ -192,13 +199,13 @@ def sweep(context: Context) -> Iterator[Part]:
 
 
 def _swept(context: Context, world: World, net: str, row: str, cells: list[Cell]) -> Iterator[Cell]:
-    bench = Bench(context, world, world.roles[net])
+    bench = TunedBench(context, world, world.roles[net])
     steps = context.size.steps(7)
     x_out = bench.pixels(world.near[0])
     x_in = bench.pixels(bench.inside)[: len(x_out)]
     top: dict[str, tuple[float, tuple[Scores, Scores]]] = {}
     point = replace(cells[0], kind="point", column="K", metric="auroc", note="")
-    for eps in SWEEP[2:4] if context.size.name == "tiny" else SWEEP:
+    for eps in SWEEP[2:4] if context.size.tiny else SWEEP:
         pro = PRO(BASES[row](bench.model), eps=eps, steps=steps)
         s_in, s_out = climbs(pro, x_in), climbs(pro, x_out)
         for k in range(steps + 1):
@@ -214,3 +221,55 @@ def _swept(context: Context, world: World, net: str, row: str, cells: list[Cell]
     found["both"] = gain(*best, *last)
     for cell in cells:
         yield cell.found(found[cell.column], len(x_in), len(x_out), network=bench.network.name)
+
+
+def imagenet(place: str, context: Context) -> Iterator[Part]:
+    """MSP and GEN with and without PRO, network by network; the shift of MSP."""
+    for net, role in IMAGENET_NETS.items():
+        for name in IMAGENET_OUTSIDE:
+            cells = [
+                Cell(
+                    experiment=f"pro/{place}",
+                    row=row,
+                    column=f"{net} / {name}",
+                    metric="auroc",
+                    note="" if name.startswith("imagenet") else NOTES["enlarged"],
+                )
+                for row in ("MSP", "PRO-MSP", "GEN", "PRO-GEN")
+            ]
+            make = partial(_any_network, context, role, name, cells)
+            yield Part(f"{net}/{name}", cells, make)
+        cell = Cell(
+            experiment=f"pro/{place}",
+            row=f"shift of MSP, {net}",
+            column="inside",
+            metric="mean shift of the largest probability",
+            note=step_note(IMAGENET_UNIT),
+        )
+        yield Part(f"{net}/shift", (cell,), partial(_any_shift, context, role, cell))
+
+
+def _any_network(context: Context, role: str, name: str, cells: list[Cell]) -> Iterator[Cell]:
+    network = context.network(role)
+    sides = [_sample(context, network.shape, n) for n in ("imagenet", name)]
+    plain = {"MSP": MSP(network.model), "GEN": GEN(network.model, gamma=0.01, top=100)}
+    detectors: dict[str, Detector] = dict(plain)
+    for row, (eps, steps) in IMAGENET_STEPS.items():
+        detectors[row] = PRO(plain[row.removeprefix("PRO-")], eps=eps, steps=steps)
+    s_in, s_out = (context.scores(detectors, x) for x in sides)
+    for cell in cells:
+        value = summary(s_in[cell.row], s_out[cell.row])["auroc"]
+        yield cell.found(value, len(sides[0]), len(sides[1]), network=network.name)
+
+
+def _any_shift(context: Context, role: str, cell: Cell) -> Iterator[Cell]:
+    network = context.network(role)
+    pro = PRO(MSP(network.model), eps=SHIFT * IMAGENET_UNIT, steps=1)
+    s = torch.sigmoid(-climbs(pro, _sample(context, network.shape, "imagenet")).double())
+    yield cell.found(mean_of((s - s[0]).abs().amax(dim=0)), s.shape[1], network=network.name)
+
+
+def _sample(context: Context, shape: tuple[int, int, int], name: str) -> torch.Tensor:
+    """At most 250 a set, the size of the sample of ImageNet; at tiny a handful."""
+    limit = 4 if context.size.tiny else 250
+    return context.pixels(name, shape=shape, limit=limit)
