@@ -78,7 +78,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "flags.md", flags.page()
     yield ROOT / "docs" / "zoo.md", zoo.page()
     yield ROOT / "docs" / "performance.md", performance.page()
-    yield ROOT / "docs" / "reproduction.md", reproduction.page()
+    for name, text in reproduction.pages():
+        yield ROOT / "docs" / "reproduction" / name, text
     yield ROOT / "docs" / "trained-systems.md", trained_systems.page()
 
 

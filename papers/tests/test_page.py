@@ -5,6 +5,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from rood.metrics import Interval
 from rood_papers.framework.cells import LOSS, Cell
 from rood_papers.framework.claims import UNDECIDED, claim
@@ -62,15 +64,38 @@ def test_the_page_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_document_has_every_printed_number_and_what_holds(tmp_path, monkeypatch):
+@pytest.fixture
+def documents(tmp_path, monkeypatch):
+    """Writes rows of a toy paper and gives the pages made of them, joined."""
     monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
-    text = "".join(json.dumps(r.as_json()) + "\n" for r in rows())
-    (tmp_path / "toy.jsonl").write_text(text)
-    page = reproduction.page()
-    assert "| MSP | cifar10 | clean | 90.00 | 85.00 | 80.00 to 90.00 | -5.00 | 100 / 200 |" in page
+    monkeypatch.setitem(reproduction.PAPERS, "toy", "A toy paper")
+
+    def made(cells):
+        text = "".join(json.dumps(r.as_json()) + "\n" for r in cells)
+        (tmp_path / "toy.jsonl").write_text(text)
+        return "\n".join(text for _, text in reproduction.pages())
+
+    return made
+
+
+def test_the_page_has_every_printed_number(tmp_path):
+    page = " ".join(render(rows(), {}, tmp_path).split())
+    for cell in ("90.00", "85.00", "80.00 to 90.00", "-5.00", "100 / 200", "no data"):
+        assert cell in page
+
+
+def test_the_document_says_what_became_of_each_claim(documents):
+    page = documents(rows())
     assert "| toy/table1 | another | not tested | a ? |" in page
-    assert "not run: no data" in page
+    assert "1 holds, 0 does not hold, 0 undecided, 1 not tested" in page
     assert "cifar10 / svhn" not in page
+
+
+def test_the_document_gathers_claims_that_had_nothing_to_lose(documents):
+    idle = claim("toy/table1", "an idle one", None, "a 0.5; unattacked 0.6, with nothing to lose")
+    page = documents([*rows(), idle, idle])
+    assert "an idle one" not in page
+    assert "has nothing to lose: toy/table1 (2)." in page
 
 
 def test_a_row_stands_once_with_all_attacks_beside_each_other():
@@ -96,18 +121,16 @@ def test_the_head_of_the_page_counts_every_outcome(tmp_path):
     assert "claims: 1 hold, 0 do not, 1 are undecided, 1 not tested" in head
 
 
-def test_the_document_shows_where_a_loss_went(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
+def test_the_page_draws_where_a_loss_went(tmp_path):
     point = Cell(
         experiment="toy/table1", row="a|b", group="a|b", column="step", metric=LOSS, kind="point"
     )
     falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
     made = [point.found(y, x=10.0 * i) for i, y in enumerate(falls)]
-    text = "".join(json.dumps(r.as_json()) + "\n" for r in [*rows(), *made])
-    (tmp_path / "toy.jsonl").write_text(text)
-    page = reproduction.page()
-    assert f"### toy/table1: {LOSS}" in page
-    assert r"| a\|b | 1 | 0.5 | 0.25 | 0.12 | 0.1 | 0.1 |" in page
+    (section,) = sections([*rows(), *made], {})
+    (panel,) = [p for p in section.panels if p.y == LOSS]
+    assert panel.curves == {"a|b": [(10.0 * i, y) for i, y in enumerate(falls)]}
+    assert LOSS in render([*rows(), *made], {}, tmp_path)
 
 
 def test_no_two_curves_of_a_figure_look_alike():
@@ -127,9 +150,8 @@ def test_means_of_several_sets_are_shown_where_single_sets_are_details():
     assert shown == {"cifar10": True, **columns}
 
 
-def test_what_is_not_shown_is_not_called_unmeasured(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction, "RESULTS", tmp_path)
-    page = reproduction.page()
+def test_what_is_not_shown_is_not_called_unmeasured(documents):
+    page = documents([])
     unmeasured = next(line for line in page.splitlines() if line.startswith("**Not measured yet**"))
     assert "liang/losses" in unmeasured
     assert "liang/galleries" not in unmeasured
