@@ -30,7 +30,7 @@ from rood.data.base import split
 from rood.detectors import fit_all, registry
 from rood.detectors.base import Detector
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.meter import metered
+from rood.evaluation.tasks import metered
 from rood.goals import look_in, look_out
 from rood.metrics import auroc, summary
 from rood.models import checkpoint

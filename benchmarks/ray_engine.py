@@ -16,8 +16,7 @@ from benchmarks.measure import Claim, Point, report, seconds
 from rood.attacks import PGD
 from rood.data.base import ImageSet
 from rood.detectors import MSP, Energy
-from rood.evaluation.engines import Engine
-from rood.evaluation.engines.local import Local
+from rood.evaluation.engines import Engine, Local
 from rood.evaluation.engines.ray import Ray
 from rood.evaluation.plan import Plan
 from rood.evaluation.run import run

@@ -12,7 +12,7 @@ from rood import data
 from rood.attacks import PGD
 from rood.cli import app
 from rood.detectors import MSP
-from rood.evaluation.unit import accuracy
+from rood.evaluation.tasks import accuracy
 from rood.goals import look_out
 from rood.models.load import load_network
 from rood.threat import Linf
@@ -63,7 +63,7 @@ def test_one_command_audits_it(at_root, tmp_path):
     how = ["--eps", "1/255", "--detectors", "msp,mahalanobis", "--steps", "2", "--limit", "2"]
     said = CliRunner().invoke(app, ["audit", *what, *how, "--out", str(tmp_path)])
     assert said.exit_code == 0, said.output
-    assert "left out: mahalanobis: need images of all 1000 classes, and" in said.stderr
+    assert "of 1000 classes" in said.stderr
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert list(manifest["detectors"]) == ["msp"]
     assert manifest["split"]["calibrate"] >= 20

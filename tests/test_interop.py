@@ -13,7 +13,7 @@ import rood
 from rood.attacks import PGD, WorstOf
 from rood.detectors import Energy, ReAct
 from rood.errors import CapabilityError, InputError, NotFittedError, ResultsError
-from rood.evaluation.results import Results, rows_from_csv
+from rood.evaluation.store import Results, rows_from_csv
 from rood.goals import look_in
 from rood.interop import Bridge, features, from_openood, from_pytorch_ood, logits
 from rood.testing.world import blobs, stripes

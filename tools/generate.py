@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rood import attacks, detectors
-from rood.cli import catalogue
+from rood.cli import list as catalogue
 from rood.training import objectives
 from tools import attack_strength, flags, performance, reproduction, trained_systems, zoo
 from tools import detectors as tables

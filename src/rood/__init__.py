@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rood import tuning as tuning
     from rood.api import audit as audit
     from rood.data import ImageSet as ImageSet
-    from rood.evaluation.results import Results as Results
+    from rood.evaluation.store import Results as Results
     from rood.guard.guard import Guard as Guard
     from rood.models import zoo as zoo
     from rood.models.wrap import wrap as wrap
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _CLASSES_AND_FUNCTIONS = {
     "Guard": "rood.guard.guard",
     "ImageSet": "rood.data",
-    "Results": "rood.evaluation.results",
+    "Results": "rood.evaluation.store",
     "audit": "rood.api",
     "wrap": "rood.models.wrap",
 }

@@ -25,9 +25,7 @@ from rood.attacks import PGD
 from rood.cli import app
 from rood.detectors import KNN, MSP
 from rood.errors import InputError
-from rood.evaluation.craft import craft
-from rood.evaluation.crafting import prepare
-from rood.evaluation.scores_table import COLUMNS, ScoresTable
+from rood.evaluation.crafting import COLUMNS, ScoresTable, craft, plan_crafting
 from rood.evaluation.settings import AuditSettings
 from rood.models import checkpoint
 from rood.seeds import generator
@@ -118,20 +116,17 @@ def test_npz_holds_the_float_images_with_their_labels(here):
 
 
 def test_looking_out_takes_images_that_taught_nothing(here):
-    work = prepare(
-        AuditSettings(
-            models=("net.safetensors",),
-            inside="npz:inside.npz",
-            outside={"images": "npz:inside.npz"},
-            detectors=("msp",),
-            threats=("0.05",),
-            limit=None,
-        ),
-        "look_out",
-        "png",
+    settings = AuditSettings(
+        models=("net.safetensors",),
+        inside="npz:inside.npz",
+        detectors=("msp",),
+        threats=("0.05",),
+        limit=None,
     )
-    assert 0 < len(work.images) < 120
-    assert work.images.name == "inside/test"
+    for images in (None, "npz:inside.npz"):
+        crafting = plan_crafting(settings, images, "look_out", "png")
+        assert 0 < len(crafting.images) < 120
+        assert crafting.images.name == "inside/test"
 
 
 def test_without_a_choice_the_worst_of_several_attacks_is_taken(here):
@@ -201,9 +196,9 @@ def prepared(kind):
         "limit": 12,
         "batch_size": 5,
     }
-    outside = {"images": "stripes.npz"}
     what = {"models": ("net.safetensors",), "inside": "inside.npz", "detectors": ("msp",)}
-    return prepare(AuditSettings(**what, outside=outside, **changes, device="cpu"), "look_in", kind)
+    settings = AuditSettings(**what, **changes, device="cpu")
+    return plan_crafting(settings, "stripes.npz", "look_in", kind)
 
 
 def test_what_is_there_is_not_made_again(here, monkeypatch):
@@ -246,7 +241,7 @@ def test_a_killed_process_goes_on(here):
         _, said = process.communicate()
         assert process.returncode == status
         assert start + 4 <= lines("out") < 31
-    assert said == "stopped: the same command goes on from here\n"
+    assert said == "stopped: the same command continues from here\n"
     done(*more)
     done(*more, "--out", "whole")
     assert snapshot("out") == snapshot("whole")
@@ -424,7 +419,7 @@ def test_an_image_that_rounding_would_spoil_is_kept_as_it_was(world, monkeypatch
     detector = MSP(world.model)
     x = torch.from_numpy(eight_bit(world.outside[:6])).float() / 255
     worst = craft(detector, x, Linf(0.05), direction="look_out", attack=PGD(steps=3)).images
-    monkeypatch.setattr("rood.evaluation.craft.to_8_bit", lambda x_adv, x, threat: worst)
+    monkeypatch.setattr("rood.evaluation.crafting.to_8_bit", lambda x_adv, x, threat: worst)
     made = craft(detector, x, Linf(0.05), attack=PGD(steps=3), eight_bit=True)
     assert torch.equal(made.images, x)
     assert torch.equal(made.rounded, made.before)

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import rood
 from rood.cli import app
-from rood.cli.catalogue import KINDS
+from rood.cli.list import KINDS
 from rood.cli.show import table
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 
 ROOD = [sys.executable, "-c", "from rood.cli import app; app(prog_name='rood')"]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")} | {

@@ -29,7 +29,7 @@ from rood.evaluation.settings import AuditSettings
 from rood.guard.calibration import Calibration, calibrate
 from rood.guard.drift import COLUMNS as DRIFT
 from rood.guard.drift import DriftLog
-from rood.guard.fit import fit
+from rood.guard.fit import fit_guard
 from rood.guard.guard import Guard
 from rood.guard.scoring import COLUMNS, FolderScores
 from rood.models import checkpoint
@@ -97,7 +97,7 @@ def test_fit_says_what_the_guard_promises(here):
 
 
 def test_fit_and_the_library_make_the_same_guard(here):
-    again = fit(
+    again = fit_guard(
         AuditSettings(
             models=("net.safetensors",), detectors=("msp",), inside="inside.npz", device="cpu"
         ),
@@ -140,7 +140,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line(here, more, words):
         (("--rate", "nan"), "false-alarm rate between 0 and 1, got nan"),
         (("--onnx", "new.pb"), "a name that ends in .onnx or .pt2, got 'new.pb'"),
         (("--onnx", "taken.onnx"), "'taken.onnx' is a folder"),
-        (("--mean", "0.4,grey"), "expected numbers with commas for --mean, got '0.4,grey'"),
+        (("--mean", "0.4,grey"), "expected comma-separated numbers for --mean, got '0.4,grey'"),
         (("--std", ","), "for --std"),
     ],
 )

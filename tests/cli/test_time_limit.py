@@ -15,9 +15,8 @@ from rood.attacks import PGD, WorstOf
 from rood.cli import app
 from rood.detectors import KNN, MSP, PRO, Mahalanobis
 from rood.errors import CapabilityError, InputError
-from rood.evaluation.networks import Wanted
-from rood.evaluation.serving import needs_labels
-from rood.evaluation.settings import AuditSettings, prepare
+from rood.evaluation.prepare import load_networks, needs_labels, plan_audit, prepare
+from rood.evaluation.settings import AuditSettings
 from rood.evaluation.time_limit import LADDER, Choice, choose, passes, seconds
 
 
@@ -74,7 +73,9 @@ def test_weights_are_for_one_network(files):
 
 def test_networks_are_called_by_the_last_part_of_their_names(files, own):
     net = str(files / "net.safetensors")
-    networks, shape = Wanted(specs=(net, "own_net:make"), inside="digits:inside").load()
+    networks, shape = load_networks(
+        AuditSettings(models=(net, "own_net:make"), inside="digits:inside")
+    )
     assert list(networks) == ["net", "own_net:make"]
     assert shape == tuple(networks["net"][1]["shape"])
 
@@ -82,14 +83,14 @@ def test_networks_are_called_by_the_last_part_of_their_names(files, own):
 def test_the_images_tell_the_shape_where_the_network_does_not(files, own):
     inside = str(files / "inside.npz")
     own_shape = np.load(inside)["images"].shape[1:]
-    _, shape = Wanted(specs=("own_net:make",), inside=inside).load()
+    _, shape = load_networks(AuditSettings(models=("own_net:make",), inside=inside))
     assert shape == own_shape
-    _, shape = Wanted(specs=("own_net:make",), inside=inside, size="12x10").load()
+    _, shape = load_networks(AuditSettings(models=("own_net:make",), inside=inside, size="12x10"))
     assert shape == (3, 12, 10)
     with pytest.raises(InputError, match="a size such as 32 or 32x48"):
-        Wanted(specs=("own_net:make",), inside=inside, size="big").load()
+        load_networks(AuditSettings(models=("own_net:make",), inside=inside, size="big"))
     with pytest.raises(InputError, match="expected no --size beside networks of rood"):
-        Wanted(specs=("digits-ce",), inside=inside, size="12").load()
+        load_networks(AuditSettings(models=("digits-ce",), inside=inside, size="12"))
 
 
 def test_logits_alone_leave_out_the_detectors_of_features_by_name(files, own, tmp_path):
@@ -97,8 +98,8 @@ def test_logits_alone_leave_out_the_detectors_of_features_by_name(files, own, tm
     options = ("--detectors", "msp,knn,vim,odin,klm", "--steps", "2", *MOMENTS)
     said = audited(files, *options, "--out", str(tmp_path / "o"), model="own_net:make")
     assert said.exit_code == 0, said.output
-    sentence = "knn, vim: need features, and own_net:make gives logits alone"
-    assert f"left out: {sentence}" in said.stderr
+    sentence = "knn, vim: own_net:make gives logits only, no features"
+    assert f"skipped: {sentence}" in said.stderr
     assert manifest(tmp_path / "o")["skipped"] == [sentence]
     assert list(manifest(tmp_path / "o")["detectors"]) == ["msp", "odin", "klm"]
     settings = {"models": ("own_net:make",), "inside": str(files / "inside.npz")}
@@ -113,7 +114,7 @@ def test_unlabelled_images_leave_out_the_detectors_that_need_labels(files, tmp_p
     options = ("--detectors", "msp,mahalanobis,knn,she", "--steps", "2", "--out", str(tmp_path))
     said = audited(files, *options, inside="unlabelled.npz")
     assert said.exit_code == 0, said.output
-    assert "left out: mahalanobis, she: need labels, which 'unlabelled/fit'" in said.stderr
+    assert "skipped: mahalanobis, she: 'unlabelled/fit' has unlabelled images" in said.stderr
     assert list(manifest(tmp_path)["detectors"]) == ["msp", "knn"]
     said = audited(files, "--detectors", "mahalanobis", inside="unlabelled.npz")
     assert "expected labelled images to fit mahalanobis, got none" in said.stderr
@@ -126,10 +127,10 @@ def test_a_class_without_images_leaves_out_the_detectors_that_learn_class_by_cla
     settings = {"models": (str(files / "net.safetensors"),), "inside": str(tmp_path / "two.npz")}
     outside = {"s": str(files / "stripes.npz")}
     names = ("mahalanobis", "temperature_scaling", "msp", "she")
-    plan, about = prepare(AuditSettings(**settings, outside=outside, detectors=names))
-    assert list(plan.detectors["net"]) == ["temperature_scaling", "msp"]
-    sentence = "mahalanobis, she: need images of all 3 classes, and 'two/fit' has 2 of them"
-    assert about["skipped"] == [sentence]
+    bench = prepare(AuditSettings(**settings, outside=outside, detectors=names))
+    assert list(bench.detectors["net"]) == ["temperature_scaling", "msp"]
+    sentence = "mahalanobis, she: 'two/fit' has images of 2 of 3 classes"
+    assert bench.about["skipped"] == [sentence]
     with pytest.raises(InputError, match="expected training images of all 3 classes to fit she"):
         prepare(AuditSettings(**settings, outside=outside, detectors=("she",)))
 
@@ -159,7 +160,7 @@ def test_a_good_network_is_not_asked_for_its_class_order(files):
         outside={"s": str(files / "stripes.npz")},
         detectors=("msp",),
     )
-    _, about = prepare(settings)
+    about = prepare(settings).about
     assert "notes" not in about
     assert "skipped" not in about
 
@@ -237,14 +238,14 @@ def test_a_choice_survives_the_manifest():
 
 def test_the_command_states_what_it_chose_and_a_second_run_keeps_it(files, tmp_path, monkeypatch):
     options = ("--budget", "6s", "--detectors", "msp,knn", "--out", str(tmp_path))
-    monkeypatch.setattr("rood.evaluation.settings.gradient_time", lambda d, x: 1e-4)
+    monkeypatch.setattr("rood.evaluation.prepare.gradient_time", lambda d, x: 1e-4)
     said = audited(files, *options)
     assert said.exit_code == 0, said.output
     told = manifest(tmp_path)
     assert f"budget: {told['budget']['chosen']}" in said.stderr
     assert told["budget"]["chosen"].startswith("for 6s: WorstOf(tier=quick), 50 images")
     assert told["settings"]["attack"]["class"] == "WorstOf"
-    monkeypatch.setattr("rood.evaluation.settings.gradient_time", lambda d, x: 1.0)
+    monkeypatch.setattr("rood.evaluation.prepare.gradient_time", lambda d, x: 1.0)
     again = audited(files, *options)  # slower now, but the choice was made
     assert again.exit_code == 0, again.output
     assert manifest(tmp_path)["budget"] == told["budget"]
@@ -275,7 +276,8 @@ def test_the_time_of_a_gradient_is_measured(files):
         attack_options={"steps": 3},
         limit=7,
     )
-    plan, about = prepare(settings)
+    plan = plan_audit(settings)
+    about = plan.about
     assert (plan.attack, len(plan.inside)) == (PGD(steps=3), 7)
     assert 0 < about["budget"]["seconds"] < 3600
     assert about["budget"]["detectors"] == ("msp", "pro_entropy")
@@ -292,7 +294,7 @@ def test_offline_is_a_switch(files, monkeypatch, tmp_path):
 
 def test_numbers_that_are_none_are_refused(files):
     said = audited(files, "--mean", "a,b")
-    assert "expected numbers with commas for --mean, got 'a,b'" in said.stderr
+    assert "expected comma-separated numbers for --mean, got 'a,b'" in said.stderr
 
 
 def test_a_knn_is_fitted_on_what_the_network_really_gives(files, own):
@@ -304,7 +306,6 @@ def test_a_knn_is_fitted_on_what_the_network_really_gives(files, own):
         outside={"s": str(files / "stripes.npz")},
         detectors=("knn",),
     )
-    plan, _ = prepare(settings)
-    knn = plan.detectors["own_net:make"]["knn"]
+    knn = prepare(settings).detectors["own_net:make"]["knn"]
     assert isinstance(knn, KNN)
     assert knn.bank_.shape[1] == small_model().head.in_features

@@ -13,7 +13,8 @@ from torch.nn.functional import interpolate
 from rood import data
 from rood.data.base import ImageSet
 from rood.data.contamination import contamination, detail, duplicates, repeated, resizing
-from rood.evaluation.settings import AuditSettings, prepare
+from rood.evaluation.prepare import plan_audit
+from rood.evaluation.settings import AuditSettings
 
 pytest.importorskip("mlxtend", reason="needs mlxtend: rood[demo]")
 SHARED = Path(os.environ.get("ROOD_DATA", "")) / "cifar10_test.npz"
@@ -155,7 +156,7 @@ def test_an_audit_tells_in_the_notes_of_the_set(tmp_path, near):
         detectors=("msp",),
         device="cpu",
     )
-    plan, _ = prepare(settings)
+    plan = plan_audit(settings)
     assert any(
         "4 of 44 images are in-distribution images too" in n for n in plan.outside["mixed"].notes
     )

@@ -4,14 +4,15 @@ import numpy as np
 
 from rood import data
 from rood.data.base import SHARES
-from rood.evaluation.settings import OTHERS_SHARES, AuditSettings, _divided
+from rood.evaluation.prepare import OTHERS_SHARES, divided
+from rood.evaluation.settings import AuditSettings
 
 
 def counts(tmp_path, *models):
     pixels = np.random.default_rng(0).integers(0, 256, (250, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "x.npz", images=pixels, labels=np.arange(250) % 3)
     settings = AuditSettings(models=models, inside=f"npz:{tmp_path / 'x.npz'}")
-    parts, _ = _divided(settings, (3, 8, 8))
+    parts = divided(settings, (3, 8, 8))
     return {name: len(part) for name, part in parts.items()}
 
 

@@ -372,7 +372,7 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
     far = {"far": np.zeros(2), "far_start": np.ones(2)}
     attacked = {(s, t): {"scores": np.ones(3)} for s in "ab" for t in (Linf(0.1), L2(1.0))}
     attacked["a", Linf(0.2)] = {"scores": np.ones(3)} | far
-    e = Evidence({}, {}, attacked, "a", ["b"], [], [], "pgd")
+    e = Evidence(clean={}, attacked=attacked, outside=["b"], threats=[], sides=[], attack="pgd")
     has = {(s, str(t)) for s, t in attacked if "far" in _attacked(e, s, t)}
     assert has == {("a", "linf:0.1"), ("a", "linf:0.2")}
 

@@ -19,14 +19,13 @@ from rood._files import write_whole
 from rood.data.base import ImageSet
 from rood.detectors import KNN, MSP
 from rood.errors import InputError, UnknownNameError
-from rood.evaluation.engines import Engine, pick
-from rood.evaluation.engines.local import Local
+from rood.evaluation.engines import Engine, Local, pick
 from rood.evaluation.run import Run
-from rood.evaluation.store import Folder
-from rood.evaluation.tasks import Work
+from rood.evaluation.store import Store
+from rood.evaluation.tasks import Task
 from rood.threat import Linf
 
-CLEAN = Work(model="model", dataset="grey", detectors=("knn",))
+CLEAN = Task(model="model", dataset="grey", detectors=("knn",))
 ATTACK = replace(CLEAN, threat=Linf(0.05))
 
 
@@ -80,7 +79,7 @@ def test_units_that_end_in_another_order_change_no_byte(plan, usual, tmp_path):
 def test_scores_lie_in_the_order_of_the_images(case, plan, usual):
     with torch.no_grad():
         wanted = case.detectors["knn"].score(plan.outside["grey"].pixels()).numpy()
-    known, attacked = (Folder(usual).read(w.key(plan))[0] for w in (CLEAN, ATTACK))
+    known, attacked = (Store(usual).read(w.key(plan))[0] for w in (CLEAN, ATTACK))
     np.testing.assert_allclose(known["scores"], wanted, rtol=1e-4)
     np.testing.assert_allclose(attacked["before"], wanted, rtol=1e-4)
 
@@ -131,12 +130,12 @@ def test_a_cache_serves_other_runs(case, plan, usual, tmp_path, monkeypatch):
 
 def test_enough_is_beyond_every_clean_image_of_the_other_side_and_the_threshold(case, tmp_path):
     grey = ImageSet("grey", case.outside["grey"][:20])
-    one = Run(toy_plan(case, outside={"a": grey, "b": grey}), Folder(tmp_path), {}, Local())
+    one = Run(toy_plan(case, outside={"a": grey, "b": grey}), Store(tmp_path), Local())
 
     def enough(**scores):
         for name, values in scores.items():
-            key = Work(model="model", dataset=name, detectors=("msp",)).key(one.plan)
-            one.folder.write(key, {"scores": np.array(values, np.float64)}, {})
+            key = Task(model="model", dataset=name, detectors=("msp",)).key(one.plan)
+            one.store.write(key, {"scores": np.array(values, np.float64)}, {})
         return [one._enough("model", "msp", role) for role in ("inside", "outside")]
 
     assert enough(calibrate=range(20), inside=[3, 9], a=[5, 30], b=[4, 40]) == [40, -3]
@@ -207,7 +206,7 @@ def test_the_address_follows_from_the_code_of_an_attack_of_ones_own(case, tmp_pa
 def test_the_cache_may_be_the_folder_of_results_itself(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("ROOD_CACHE", str(tmp_path))
     at_once = lambda file, how, lock=fcntl.flock: lock(file, how | fcntl.LOCK_NB)
-    monkeypatch.setattr("rood.evaluation.shelf.fcntl.flock", at_once)  # raises where it would wait
+    monkeypatch.setattr("rood.evaluation.run.fcntl.flock", at_once)  # raises where it would wait
     carried_out(plan, tmp_path)
     assert manifest(tmp_path)["finished"]
 

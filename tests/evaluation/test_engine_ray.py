@@ -74,7 +74,7 @@ def test_what_is_wrong_with_the_input_is_said_as_the_local_engine_does(frail, tm
 @pytest.mark.usefixtures("_cluster")
 def test_a_unit_that_kills_every_worker_is_given_up(frail, monkeypatch, tmp_path):
     monkeypatch.setattr("rood.evaluation.engines.ray.TRIES", 0)
-    with pytest.raises(CapabilityError, match="expected a worker to live through a unit, lost 1"):
+    with pytest.raises(CapabilityError, match="expected a worker to finish a task, lost 1"):
         carried_out(frail("killed", 3), tmp_path / "far", Ray())
 
 

@@ -5,8 +5,8 @@ import doctest
 import pytest
 from report_folder import row
 
-from rood.evaluation import results
-from rood.evaluation.results import Results
+from rood.evaluation import store
+from rood.evaluation.store import Results
 
 
 @pytest.fixture
@@ -50,4 +50,4 @@ def test_a_folder_without_rows_says_so(tmp_path):
 
 
 def test_the_example_of_the_docstring_runs():
-    assert doctest.testmod(results).failed == 0
+    assert doctest.testmod(store).failed == 0

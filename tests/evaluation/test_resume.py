@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import rood
 from rood.cli import app
 from rood.errors import ResultsError
+from rood.evaluation.prepare import plan_audit
 from rood.evaluation.run import run
-from rood.evaluation.settings import prepare
-from rood.evaluation.unit import AttackUnit
+from rood.evaluation.tasks import SetAttack
 from rood.threat import Linf
 
 HERE = Path(__file__).parent
@@ -53,11 +53,6 @@ def continued(case, out):
     return audited(case, out, threats=[Linf(0.05)])
 
 
-def in_steps(files, out):
-    plan, about = prepare(settings(str(files)))
-    return plan, out, about
-
-
 def interrupted(files, out, seed, kills):
     command = [sys.executable, str(HERE / "interrupted.py"), str(files), str(out), seed, kills]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
@@ -66,7 +61,7 @@ def interrupted(files, out, seed, kills):
 
 
 def test_kill_9_at_five_random_moments_changes_no_byte(files, tmp_path):
-    for _ in run(*in_steps(files, tmp_path / "whole")):
+    for _ in run(plan_audit(settings(str(files))), tmp_path / "whole"):
         pass
     *killed, last = interrupted(files, tmp_path / "killed", "20", "5")
     assert [line.split()[0] for line in killed] == ["killed"] * 5
@@ -140,7 +135,7 @@ def test_a_damaged_file_of_scores_is_named(case, undisturbed, tmp_path):
 
 
 def test_a_finished_run_is_not_repeated(case, undisturbed, tmp_path, monkeypatch):
-    monkeypatch.setattr(AttackUnit, "run", lambda self: pytest.fail("attacked again"))
+    monkeypatch.setattr(SetAttack, "run", lambda self: pytest.fail("attacked again"))
     before = (undisturbed / "rows.jsonl").read_bytes()
     cost = json.loads((undisturbed / "manifest.json").read_text())["cost"]
     continued(case, undisturbed)
@@ -201,7 +196,7 @@ def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     process.send_signal(signal.SIGINT)
     said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
-    assert complained == "stopped: the same command goes on from here\n"
+    assert complained == "stopped: the same command continues from here\n"
     assert not json.loads((out / "manifest.json").read_text())["finished"]
     done = {f: f.stat().st_mtime_ns for f in out.glob("scores/**/*pgd*.safetensors")}
     assert done

@@ -14,8 +14,8 @@ import rood
 from rood.attacks import PGD
 from rood.detectors import MSP, Mahalanobis
 from rood.errors import InputError, NotFittedError
-from rood.evaluation.meter import metered
 from rood.evaluation.probes import CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.tasks import metered
 from rood.threat import Linf
 
 
@@ -93,7 +93,7 @@ def test_saved_examples_lie_in_the_threat_model(case, results):
 
 def test_rows_are_read_without_torch(results):
     code = (
-        "import sys, pathlib; from rood.evaluation.results import Results; "
+        "import sys, pathlib; from rood.evaluation.store import Results; "
         f"r = Results(pathlib.Path({str(results.folder)!r})); "
         "print(len(r.find(metric='auroc')), 'torch' in sys.modules)"
     )

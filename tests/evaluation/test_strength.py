@@ -16,9 +16,10 @@ from rood.detectors import MSP, DeepEnsemble, Energy, Ensemble
 from rood.detectors.base import OutputDetector
 from rood.errors import DataError, InputError, ResultsError
 from rood.evaluation.manifest import full_precision
+from rood.evaluation.prepare import prepare
 from rood.evaluation.rows import _attack_findings
 from rood.evaluation.run import Run
-from rood.evaluation.settings import AuditSettings, prepare
+from rood.evaluation.settings import AuditSettings
 from rood.goals import misclassify
 from rood.models.wrap import wrap
 from rood.numerics.softmax import margin

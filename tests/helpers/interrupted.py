@@ -13,8 +13,9 @@ from pathlib import Path
 
 import torch
 
+from rood.evaluation.prepare import plan_audit
 from rood.evaluation.run import run
-from rood.evaluation.settings import AuditSettings, prepare
+from rood.evaluation.settings import AuditSettings
 
 torch.set_num_threads(1)
 
@@ -25,8 +26,7 @@ def attempt(settings: AuditSettings, out: Path, patience: int | None, pause: flo
     child = os.fork()
     if child == 0:
         try:
-            plan, about = prepare(settings)
-            for _ in run(plan, out, about):
+            for _ in run(plan_audit(settings), out):
                 os.write(said, b".")
             os._exit(0)
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 
 EPS = ("0.02", "0.05", "0.1")
 THRESHOLD = 1.64

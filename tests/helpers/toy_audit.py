@@ -10,7 +10,7 @@ import rood
 from rood.attacks import PGD
 from rood.data.base import ImageSet
 from rood.detectors import KNN, MSP, ODIN
-from rood.evaluation.unit import AttackUnit, join
+from rood.evaluation.tasks import SetAttack, join
 from rood.testing import toy_world
 from rood.testing.world import blobs
 from rood.threat import L2, Linf
@@ -48,7 +48,7 @@ def measured(detector, inside, outside, *, attack=None, threat=None, **more):
     sets = {"inside": ImageSet("inside", inside), "outside": ImageSet("outside", outside)}
     sides = []
     for role, other in (("inside", "outside"), ("outside", "inside")):
-        unit = AttackUnit(
+        set_attack = SetAttack(
             detector,
             sets[role],
             role,
@@ -58,7 +58,7 @@ def measured(detector, inside, outside, *, attack=None, threat=None, **more):
             seed=0,
             **({"batch_size": 64, "other_side": sets[other]} | more),
         )
-        sides.append(join([part for part, _ in unit.run()]))
+        sides.append(join([part for part, _ in set_attack.run()]))
     return sides
 
 

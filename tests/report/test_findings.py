@@ -5,7 +5,7 @@ import math
 import pytest
 from report_folder import row
 
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 from rood.report.findings import explain, headline, sentences
 from rood.report.numbers import Numbers, budget
 from rood.report.words import percent, plot_text, shown

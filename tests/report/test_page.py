@@ -16,9 +16,9 @@ import pytest
 from report_folder import build, row
 from safetensors.numpy import save_file
 
+from rood.evaluation.store import Contents
 from rood.report import write_report
 from rood.report.page import render
-from rood.report.read import Folder
 from rood.report.templating import embedded
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -255,6 +255,6 @@ def test_a_large_audit_stays_small_and_keeps_its_strongest_attacks() -> None:
             ),
         ]
     ]
-    page = render(Folder(tuple(rows)))
+    page = render(Contents(tuple(rows)))
     assert len(page.encode()) < 8_000_000
     assert "Every detector on every network falls under attack." in page

@@ -12,8 +12,8 @@ from report_folder import build, row
 from safetensors.numpy import save_file
 
 from rood.errors import ResultsError
+from rood.evaluation.store import read_folder
 from rood.report import write_report
-from rood.report.read import read_folder
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_a_missing_or_empty_folder_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["{not json}\n", '{"model": "x"}\n', "[]\n", "\udcff\n"])
 def test_rows_that_are_none_are_one_sentence(tmp_path: Path, line: str) -> None:
     (tmp_path / "rows.jsonl").write_bytes(line.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ResultsError, match="expected one result a line"):
+    with pytest.raises(ResultsError, match="expected one result per line"):
         write_report(tmp_path)
 
 

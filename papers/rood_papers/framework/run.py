@@ -10,7 +10,7 @@ from typing import Any
 from rood._files import write_whole
 from rood.errors import InputError, ResultsError
 from rood.evaluation.manifest import full_precision, hardware, versions
-from rood.evaluation.store import Folder, said_plainly
+from rood.evaluation.store import Store, said_plainly
 from rood_papers.framework.cells import Cell, read_rows, whole_lines
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.experiment import Experiment, Part
@@ -33,7 +33,7 @@ def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> 
         "data": dict(context.data),
         "seed": context.seed,
     } | ({"tf32": True} if context.tf32 else {})
-    folder = Folder(context.out)
+    folder = Store(context.out)
     with folder.opened(settings), nullcontext() if context.tf32 else full_precision():
         facts = {"versions": versions(), "hardware": hardware(context.device)}
         folder.write_json("manifest.json", {"settings": settings} | facts)

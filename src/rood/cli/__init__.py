@@ -8,11 +8,11 @@ from typer.core import TyperGroup
 
 from rood.errors import RoodError
 
-CONTINUED = {"attack", "audit", "reproduce", "train"}  # with what they have done so far
+CONTINUED = {"attack", "audit", "reproduce", "train"}  # commands that continue an interrupted run
 
 
 class _Commands(TyperGroup):
-    """Turns what rood raises on purpose into one line and an exit code."""
+    """Turns errors of rood into one line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -23,8 +23,8 @@ class _Commands(TyperGroup):
             typer.echo(f"error: {shown(e, 2000)}", err=True)  # one line, whatever a file is called
             raise typer.Exit(1) from e
         except KeyboardInterrupt as e:
-            goes_on = ctx.invoked_subcommand in CONTINUED
-            how = "goes on from here" if goes_on else "starts from the beginning"
+            continues = ctx.invoked_subcommand in CONTINUED
+            how = "continues from here" if continues else "starts from the beginning"
             typer.echo(f"stopped: the same command {how}", err=True)
             raise typer.Exit(130) from e
 

@@ -1,13 +1,43 @@
-"""Options that several commands have, said once."""
-
-from typing import Annotated
+"""Options that several commands share, and values that hold commas."""
 
 import typer
 
-Weights = Annotated[
-    str | None, typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
-]
-Mean = Annotated[
-    str | None, typer.Option(help="Of pixels in [0, 1], with commas, where --model has none.")
-]
-Std = Annotated[str | None, typer.Option(help="Likewise.")]
+from rood.errors import InputError
+
+CONFIG = typer.Argument(help="Settings as TOML; options override them.")
+MODEL = typer.Option(
+    help="Zoo name, checkpoint.safetensors, hf:NAME, timm:NAME, program.pt2, torchscript.pt or "
+    "package.module:function."
+)
+WEIGHTS = typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
+MEAN = typer.Option(help="Per-channel mean, comma-separated, where --model has none.")
+STD = typer.Option(help="Per-channel standard deviation, comma-separated.")
+DETECTOR = typer.Option(help="The detector; see rood list detectors.")
+INSIDE = typer.Option(help="ID images: folder:DIR, npz:FILE, ...; a part sets the threshold.")
+TRAIN = typer.Option(help="Labelled images to fit the detectors on; default: a part of --inside.")
+ATTACK = typer.Option(help="The attack: pgd, apgd, worst_of, ...; see rood list attacks.")
+TIER = typer.Option(help="Preset of worst_of: quick, standard or full.")
+STEPS = typer.Option(help="Attack steps.")
+RESTARTS = typer.Option(help="Attack restarts.")
+DEVICE = typer.Option(help="auto, cpu, cuda, cuda:1, ...")
+SEED = typer.Option(help="Random seed.")
+BATCH_SIZE = typer.Option(help="Images per batch; changes speed, not scores.")
+SKIP_BAD = typer.Option("--skip-bad", help="Skip unreadable images and report how many.")
+
+
+def listed(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Split "a, b" into ("a", "b"); None where the option was not given."""
+    if text is None:
+        return None
+    parts = tuple(p.strip() for p in text.split(",") if p.strip())
+    if not parts:
+        raise InputError(f"expected comma-separated values for {option}, got {text!r}")
+    return parts
+
+
+def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """Split "0.4,0.5" into (0.4, 0.5); None where the option was not given."""
+    try:
+        return None if text is None else tuple(map(float, listed(option, text) or ()))
+    except ValueError as e:
+        raise InputError(f"expected comma-separated numbers for {option}, got {text!r}") from e

@@ -15,8 +15,6 @@ def report(
     ),
 ) -> None:
     """Write report.html, one file that opens offline, from a results folder."""
-    from rood.evaluation.store import said_plainly
     from rood.report import write_report
 
-    with said_plainly(folder):
-        typer.echo(write_report(folder))
+    typer.echo(write_report(folder))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rood.cli import app
-from rood.cli.options import Weights
+from rood.cli import app, options
 
 if TYPE_CHECKING:
     from rood.guard.scoring import FolderScores
@@ -21,22 +20,20 @@ def score(
     folder: Annotated[Path, typer.Argument(help="Images, of any size; sub-folders too.")],
     model: Annotated[
         str | None,
-        typer.Option(help="The network, where the guard knows it by its hash alone: as in audit."),
+        typer.Option(help="The network, if the guard holds only its hash; as in rood audit."),
     ] = None,
-    weights: Weights = None,
+    weights: Annotated[str | None, options.WEIGHTS] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Write the rows to this file; default: to stdout.")
+        Path | None, typer.Option(help="Write the rows to this file; default: stdout.")
     ] = None,
     drift: Annotated[
         Path | None,
-        typer.Option(help="Add to this CSV: the share rejected, window by window, by file name."),
+        typer.Option(help="CSV to append the share rejected per window of files to."),
     ] = None,
-    window: Annotated[int, typer.Option(help="Images a window of --drift.")] = 200,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
-    batch_size: Annotated[int, typer.Option(help="Images at once: speed, not scores.")] = 64,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out unreadable images and name them.")
-    ] = False,
+    window: Annotated[int, typer.Option(help="Images per window of --drift.")] = 200,
+    device: Annotated[str, options.DEVICE] = "auto",
+    batch_size: Annotated[int, options.BATCH_SIZE] = 64,
+    skip_bad: Annotated[bool, options.SKIP_BAD] = False,
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
     from rood._device import pick_device
@@ -74,6 +71,7 @@ def _network(guard: Path, model: str | None, weights: str | None) -> "Model | No
 
 
 def _tell(scores: "FolderScores", *, to_stderr: bool) -> None:
+    from rood.cli.show import note
     from rood.report.words import shown
 
     share, low, high = (100 * v for v in scores.share())
@@ -85,9 +83,9 @@ def _tell(scores: "FolderScores", *, to_stderr: bool) -> None:
     )
     if scores.resized:
         h, w = scores.guard.shape[1:]
-        typer.echo(f"note: {scores.resized} images were resized to {h}x{w}", err=True)
+        note(f"{scores.resized} images were resized to {h}x{w}")
     if scores.skipped:
         named = ", ".join(repr(shown(name)) for name in scores.skipped[:20])
         more = f" and {len(scores.skipped) - 20} more" if len(scores.skipped) > 20 else ""
         n = len(scores.skipped)
-        typer.echo(f"note: {n} could not be read and were skipped: {named}{more}", err=True)
+        note(f"{n} could not be read and were skipped: {named}{more}")

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, runtime_checkable
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 from rood.report.words import shown
 
 
@@ -72,6 +73,12 @@ def progress(steps: Iterable[S], title: str, *, quiet: bool = False) -> Iterator
             done = step.done if step.total else total
             bar.update(task, description=shown(step.label), completed=done, total=total)
             yield step
+
+
+def note(text: object, kind: str = "note", about: object = None) -> None:
+    """One line on stderr; whatever a file may be called, it stays one line."""
+    subject = "" if about is None else f"{shown(about)}: "
+    typer.echo(f"{kind}: {subject}{shown(text, 1000)}", err=True)
 
 
 def table(rows: Sequence[Row], width: int | None = None) -> None:

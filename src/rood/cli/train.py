@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rood.cli import app
+from rood.cli import app, options
 
 if TYPE_CHECKING:
     from rood.training.loop import Epoch
@@ -21,41 +21,37 @@ def train(
     out: Annotated[
         Path, typer.Option(help="Folder for net.safetensors and its card; or a .safetensors file.")
     ],
-    config: Annotated[
-        Path | None, typer.Argument(help="Settings as TOML; options go first.")
-    ] = None,
+    config: Annotated[Path | None, options.CONFIG] = None,
     name: Annotated[
-        str | None, typer.Option(help="A network of the zoo, trained as it was.")
+        str | None, typer.Option(help="A network of the zoo, trained again by its recipe.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Labelled images: folder:DIR with one folder a class, ...")
+        str | None, typer.Option(help="Labelled images: folder:DIR with one folder per class, ...")
     ] = None,
     held_out: Annotated[
         str | None, typer.Option(help="Labelled images to test on; default: a part of --data.")
     ] = None,
     outliers: Annotated[
-        str | None, typer.Option(help="Images to train against: SPEC[,SPEC...].")
+        str | None, typer.Option(help="Outlier images to train against: SPEC[,SPEC...].")
     ] = None,
     unseen: Annotated[
         list[str] | None,
-        typer.Option(help="OOD images to test on later: no outlier may repeat one; repeatable."),
+        typer.Option(help="OOD images of later tests, kept out of --outliers; may be repeated."),
     ] = None,
     objective: Annotated[
-        str | None, typer.Option(help="What to minimise: rood list objectives.")
+        str | None, typer.Option(help="The training objective; see rood list objectives.")
     ] = None,
-    eps: Annotated[str | None, typer.Option(help="Budget of its inner attack: 8/255.")] = None,
+    eps: Annotated[str | None, typer.Option(help="Budget of the inner attack: 8/255.")] = None,
     backbone: Annotated[str | None, typer.Option(help="The architecture: small_cnn, ...")] = None,
-    size: Annotated[int | None, typer.Option(help="Resize images to so many pixels.")] = None,
+    size: Annotated[int | None, typer.Option(help="Resize images to this many pixels.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images a step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
-    skip_bad: Annotated[
-        bool | None, typer.Option("--skip-bad", help="Leave out unreadable images and count them.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    seed: Annotated[int | None, options.SEED] = None,
+    skip_bad: Annotated[bool | None, options.SKIP_BAD] = None,
+    device: Annotated[str, options.DEVICE] = "auto",
 ) -> None:
-    """Train a network, plain or hardened; a run that was stopped goes on with the same command.
+    """Train a network, plain or hardened; the same command continues an interrupted run.
 
     The demo's network, hardened in minutes: rood train --name digits-aloe --out runs/mine
     """

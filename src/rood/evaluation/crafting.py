@@ -1,71 +1,200 @@
-"""Attacked images on disk: crafted, saved, read back, and measured as they were saved.
+"""Attacked images for one detector: crafted, saved, read back, and scored as saved.
 
-images/00000.png …   8 bits a pixel, within the threat; or attacked.npz, all images as float
-scores.csv           one row an image, written as they are made
+images/00000.png …   8 bits per channel, within the threat; or attacked.npz, all images as float
+scores.csv           one row per image, written as they are made
 manifest.json        settings, threshold, versions, hardware
 """
 
+import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
-from rood import detectors
+from rood import data, detectors
 from rood._files import write_whole
-from rood.attacks.base import Attack
-from rood.data.base import ImageSet
+from rood.attacks.base import Attack, Best, Goal
+from rood.attacks.worst_of import WorstOf
+from rood.data.base import ImageSet, at_once
 from rood.data.images import read_image
 from rood.detectors.base import Detector
 from rood.errors import ResultsError
-from rood.evaluation.craft import GOALS, Direction, craft
 from rood.evaluation.manifest import full_precision, hardware, versions
+from rood.evaluation.plan import check_numbers, settings_of
+from rood.evaluation.prepare import made_attack, prepare
 from rood.evaluation.run import Step
-from rood.evaluation.scores_table import ScoresTable
 from rood.evaluation.settings import AuditSettings
-from rood.evaluation.settings import prepare as prepare_audit
-from rood.evaluation.store import Folder, said_plainly
-from rood.evaluation.unit import join, score_clean
-from rood.metrics import threshold_at_tpr
+from rood.evaluation.store import Store, said_plainly
+from rood.evaluation.tasks import join, score_clean
+from rood.goals import look_in, look_out
+from rood.metrics import Interval, threshold_at_tpr, wilson
 from rood.registry import unknown
-from rood.threat import Threat
+from rood.seeds import generator
+from rood.shapes import Images, Scores
+from rood.threat import Threat, parse, to_8_bit
 
-FORMATS = {"png": ".png", "npz": ".npy"}  # of one image; the latter are put together at the end
+Direction = Literal["look_in", "look_out"]
+FORMATS = {"png": ".png", "npz": ".npy"}  # of one image; .npy files are bundled at the end
+GOALS: dict[str, Callable[[Detector], Goal]] = {"look_in": look_in, "look_out": look_out}
+COLUMNS = (
+    "image",
+    "file",
+    "source",  # the file it was made of, where there is one
+    "label",
+    "score_before",
+    "score_after",  # of the float image that the attack found
+    "score_saved",  # of the image as it was read back from disk
+    "norm_saved",
+    "accepted_before",
+    "accepted_after",  # as saved
+)
 
 
-def prepare(settings: AuditSettings, direction: str, kind: str) -> "Crafting":
-    """Load, fit and calibrate as an audit does; the images to attack are its one outside set.
+class Crafted(NamedTuple):
+    """Attacked images, and the scores of what they were made of and of themselves."""
 
-    Where those are the in-distribution images themselves, the part of them that neither fitted nor
-    calibrated anything is attacked.
+    images: Images
+    before: Scores
+    after: Scores  # of what the attack found, before it was rounded
+    rounded: Scores  # of `images`; the same as `after` where nothing was rounded
+
+
+def craft(
+    detector: Detector,  # fitted
+    images: Images,
+    threat: Threat,
+    *,
+    direction: Direction = "look_in",
+    attack: Attack | None = None,  # None: WorstOf()
+    seed: int = 0,
+    eight_bit: bool = False,  # round to n/255, as image files do, without leaving the threat
+) -> Crafted:
+    """Move each image to where the detector takes it for in (or out); never worse than it was."""
+    if direction not in GOALS:
+        raise unknown("direction", direction, GOALS)
+    goal, attack, x = GOALS[direction](detector), attack or WorstOf(), images.detach()
+    sign = -1 if direction == "look_in" else 1
+    with torch.no_grad():
+        before = sign * detector.score(x)
+        best, kept = Best(x), Best(x)
+        for candidates in (best, kept):
+            candidates.offer(x, before)
+        for i, aim in enumerate(attack.aims(goal)):
+            # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
+            found = attack(aim, x, threat, generator(seed, "craft", direction, str(threat), i))
+            best.offer(found, goal(found))
+        final = to_8_bit(best.x, x, threat) if eight_bit else best.x
+        kept.offer(final, goal(final))
+    return Crafted(kept.x, sign * before, sign * best.value, sign * kept.value)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the attack did to the images, as saved."""
+
+    n: int
+    accepted_before: Interval
+    accepted_after: Interval
+    shift: float  # the median change of a score
+
+
+@dataclass(frozen=True)
+class ScoresTable:
+    """The rows on disk. One that a kill cut short counts as none."""
+
+    path: Path
+
+    def read(self) -> list[dict[str, str]]:
+        """Every whole row, in order."""
+        if not self.path.exists():
+            return []
+        with said_plainly(self.path):
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+        text = text[: text.rfind("\n") + 1]
+        names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [list(COLUMNS)]
+        if tuple(names) != COLUMNS:
+            raise ResultsError(
+                f"expected the scores of attacked images in {self.path}, got another table: "
+                "choose another folder"
+            )
+        return [dict(zip(COLUMNS, row, strict=True)) for row in rows if len(row) == len(COLUMNS)]
+
+    def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
+        """The table with these rows and no others."""
+        with said_plainly(self.path):
+            write_whole(self.path, _lines([COLUMNS, *(tuple(r.values()) for r in rows)]))
+
+    def append(self, rows: Iterable[Sequence[object]]) -> None:
+        """Put rows on disk, in order."""
+        with said_plainly(self.path), self.path.open("ab") as file:
+            file.write(_lines(rows))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def summary(self) -> Summary:
+        """How many are accepted, before and after, and how far scores moved."""
+        rows = self.read()
+        n = len(rows)
+        before, after = (
+            wilson(sum(r[column] == "yes" for r in rows) / n, n)
+            for column in ("accepted_before", "accepted_after")
+        )
+        shift = median(float(r["score_saved"]) - float(r["score_before"]) for r in rows)
+        return Summary(n, before, after, shift)
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def plan_crafting(s: AuditSettings, images: str | None, direction: str, kind: str) -> "Crafting":
+    """Load, fit and calibrate as an audit does, for one detector and one threat.
+
+    images: what to attack; None, or the ID images themselves: the part of those that neither fitted
+    nor calibrated anything.
     """
     for what, name, known in (("direction", direction, GOALS), ("format", kind, FORMATS)):
         if name not in known:
             raise unknown(what, name, known)
-    (detector_name,) = settings.detectors
-    ((set_name, spec),) = settings.outside.items()
+    (detector_name,), (text,) = s.detectors, s.threats
     detectors.registry.get(detector_name)  # "all" is none
-    plan, _ = prepare_audit(settings)
-    ((_, fitted),) = plan.detectors.items()
+    check_numbers(s.seed, s.batch_size)
+    threat, attack = parse(text), made_attack(s)
+    bench = prepare(s)
+    ((_, fitted),) = bench.detectors.items()
+    tested = bench.inside.thin(s.limit)
+    if images is None or images == s.inside:
+        # hashed as rood 0.1 did, so that its folders can be continued
+        hashed = data.load(s.inside, shape=tested.shape, limit=s.limit, skip_bad=s.skip_bad)
+        attacked = tested
+    else:
+        hashed = attacked = bench.load(images, s)
+    sets = {"calibrate": bench.calibrate, "inside": tested, "images": hashed}
+    settings = settings_of(bench.detectors, sets, [threat], attack, s.seed)
+    batch_size = s.batch_size or at_once(tested.shape)
     with full_precision():
-        scores = join(list(score_clean(fitted, plan.calibrate, plan.at_once())))
-    (threat,) = plan.ordered_threats()
+        scores = join(list(score_clean(fitted, bench.calibrate, batch_size)))
     return Crafting(
         detector=fitted[detector_name],
-        images=plan.inside if spec == settings.inside else plan.outside[set_name],
+        images=attacked,
         threat=threat,
         direction=direction,  # type: ignore[arg-type]
-        attack=plan.attack,
+        attack=attack,
         threshold=threshold_at_tpr(scores[detector_name]),
-        settings=plan.settings() | {"direction": direction, "format": kind},
+        settings=settings | {"direction": direction, "format": kind},
         kind=kind,
-        seed=plan.seed,
-        batch_size=plan.at_once(),
+        seed=s.seed,
+        batch_size=batch_size,
     )
 
 
@@ -86,20 +215,20 @@ class Crafting:
 
     def run(self, out: Path) -> Iterator[Step]:
         """Everything, written to `out` as it is made; a second run goes on with what is missing."""
-        folder, table, n = Folder(out), ScoresTable(out / "scores.csv"), len(self.images)
-        with full_precision(), folder.opened(self.settings):
+        store, table, n = Store(out), ScoresTable(out / "scores.csv"), len(self.images)
+        with full_precision(), store.opened(self.settings):
             done = self._kept(out, table)
             yield Step(self.images.name, done, n)
             while done < n:
                 rows = self._batch(out, done)
                 # not before: a run that fails at once must not keep the folder for its settings
-                folder.write_json("manifest.json", self._manifest(finished=False))
+                store.write_json("manifest.json", self._manifest(finished=False))
                 table.append(rows)
                 done += len(rows)
                 yield Step(self.images.name, done, n)
             if self.kind == "npz":
                 self._bundle(out)
-            folder.write_json("manifest.json", self._manifest(finished=True))
+            store.write_json("manifest.json", self._manifest(finished=True))
 
     def _kept(self, out: Path, table: ScoresTable) -> int:
         """How many images are there already; a batch of which some are missing comes again."""

@@ -1,15 +1,23 @@
-"""What must be known to repeat an audit: versions, hardware, hashes."""
+"""manifest.json: what must be known to repeat an audit, and what it cost."""
 
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from typing import Any
 
 import torch
 
+from rood.analysis.dimensions import dimensions
+from rood.detectors.base import Detector
+from rood.evaluation.plan import Plan, role_of
+from rood.evaluation.store import Store
+from rood.registry import paper
 from rood.version import __version__
 
+SMALL_CODES = 256  # entries of features and logits up to which their Jacobian costs little
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
 
 
@@ -60,3 +68,75 @@ def full_precision() -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before
+
+
+@dataclass
+class Manifest:
+    """The manifest of one run: written when it begins, and again when it has ended."""
+
+    plan: Plan
+    store: Store
+
+    def write(self, *, finished: bool) -> None:
+        """Replace manifest.json."""
+        plan, said = self.plan, self.plan.settings()
+        detectors = {n: d for ds in plan.detectors.values() for n, d in ds.items()}
+        facts = {
+            "finished": finished,
+            "settings": said,
+            "models": self._models,
+            "data": {
+                name: {
+                    "role": role_of(name),
+                    "source": images.name,
+                    "n": len(images),
+                    "shape": list(images.shape),
+                    "fingerprint": said["data"][name],
+                    "notes": list(images.notes),
+                }
+                for name, images in plan.sets().items()
+            },
+            "detectors": {n: _about(d) for n, d in detectors.items()},
+            "versions": versions(),
+            "hardware": hardware(plan.model(next(iter(plan.detectors))).mean.device),
+            "batch_size": plan.at_once(),
+            "cost": self._cost(),
+        }
+        notes = [*plan.about.get("notes", ()), *self._short_of_memory()]
+        more = dict(plan.about) | ({"notes": notes} if notes else {})
+        self.store.write_json("manifest.json", facts | more)
+
+    @cached_property  # a Jacobian for each network
+    def _models(self) -> dict[str, dict[str, Any]]:
+        return {m: self._model(m) for m in self.plan.detectors}
+
+    def _model(self, name: str) -> dict[str, Any]:
+        model = self.plan.model(name)
+        facts = {"classes": model.classes, "fingerprint": self.plan.settings()["models"][name]}
+        if model.head.in_features + model.classes <= SMALL_CODES:
+            x = self.plan.inside.take(torch.tensor([0])).pixels().to(model.mean)
+            facts["dimensions"] = dimensions(model, x).to_dict()
+        return facts
+
+    def _short_of_memory(self) -> list[str]:
+        """A note for every network and batch size that did not fit into memory."""
+        fewer: dict[tuple[str, int], set[str]] = {}
+        for said, size in self.store.facts("images_at_once"):
+            fewer.setdefault((said["model"], size), set()).add(said["detector"])
+        return [
+            f"{model}: memory ran out, and {', '.join(sorted(names))} continued with {size} "
+            "images at once, which changes scores by no more than rounding"
+            for (model, size), names in fewer.items()
+        ]
+
+    def _cost(self) -> dict[str, float]:
+        """Sums over the attacks on disk, those of interrupted runs included."""
+        total = {"forwards": 0.0, "backwards": 0.0, "seconds": 0.0}
+        for _, cost in self.store.facts("cost"):
+            total = {k: total[k] + cost[k] for k in total}
+        return total
+
+
+def _about(d: Detector) -> dict[str, Any]:
+    facts = {"gradient": d.gradient, "paper": paper(type(d)), "cost": list(d.cost())}
+    return facts | {"settings": d.settings()}

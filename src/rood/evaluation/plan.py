@@ -1,24 +1,23 @@
-"""What an audit will do: detectors, images, threats, and the pieces of work they make."""
+"""What an audit will do: detectors, images, threats, and how they divide into tasks."""
 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from rood.attacks.base import Attack
 from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
-from rood.evaluation.results import Side
+from rood.evaluation.checks.base import Side
 from rood.evaluation.rows import SIDES
-from rood.evaluation.unit import AttackUnit, Role
 from rood.models.model import Model
 from rood.threat import Threat
 
-CLEAN = "clean"
+Role = Literal["inside", "outside"]
 LEAST = 20  # in-distribution images that set a 95 % threshold
 
 
@@ -35,6 +34,7 @@ class Plan:
     sides: Sequence[Side] = SIDES
     seed: int = 0
     batch_size: int | None = None  # changes speed, not scores; None: as memory allows
+    about: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: split, notes, ...
 
     def __post_init__(self) -> None:
         if not self.detectors or not all(self.detectors.values()):
@@ -48,12 +48,7 @@ class Plan:
             raise InputError(f"expected another name for the out-of-distribution set {taken[0]!r}")
         if not self.sides or not sorted(self.sides) == sorted(set(self.sides) & set(SIDES)):
             raise InputError(f"expected sides among {', '.join(SIDES)}, once, got {self.sides}")
-        if self.seed < 0 or (self.batch_size is not None and self.batch_size < 1):
-            got = f"{self.seed} and {self.batch_size}"
-            raise InputError(f"expected seed >= 0 and batch size >= 1, got {got}")
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
+        check_numbers(self.seed, self.batch_size)
         for name, images in self.sets().items():
             if len(images) == 0:
                 raise InputError(f"expected images in {name!r}, got none")
@@ -83,22 +78,6 @@ class Plan:
         outside = list(self.outside) if {"outside", "both"} & set(self.sides) else []
         return [(name, t) for t in self.ordered_threats() for name in inside + outside]
 
-    def attack_unit(self, model: str, detector: str, dataset: str, threat: Threat) -> AttackUnit:
-        """The attack on one detector with all images of a set."""
-        sets = self.sets()
-        return AttackUnit(
-            self.detectors[model][detector],
-            sets[dataset],
-            role_of(dataset),
-            self.attack,
-            threat,
-            purpose=(model, detector, dataset, str(threat)),
-            seed=self.seed,
-            batch_size=self.at_once(),
-            exemplars=self.calibrate,
-            other_side=sets[self.opposite(dataset)] if threat in self.largest() else None,
-        )
-
     def largest(self) -> list[Threat]:
         """Of each norm the largest budget, at which attacks are examined further."""
         return list({t.norm: t for t in self.ordered_threats()}.values())
@@ -122,26 +101,51 @@ class Plan:
 
     @cached_property  # every image and every weight is hashed
     def _settings(self) -> dict[str, Any]:
-        return {
-            "models": {m: self.model(m).fingerprint() for m in self.detectors},
-            "detectors": {
-                m: {
-                    n: d.settings() | {"fitted": _fitted_hash(d), "networks": _networks(d)}
-                    for n, d in ds.items()
-                }
-                for m, ds in self.detectors.items()
-            },
-            "data": {name: images.fingerprint() for name, images in self.sets().items()},
-            "threats": [str(t) for t in self.ordered_threats()],
-            "attack": {"class": type(self.attack).__name__} | asdict(self.attack),
-            "sides": list(self.sides),
-            "seed": self.seed,
-        }
+        return settings_of(
+            self.detectors,
+            self.sets(),
+            self.ordered_threats(),
+            self.attack,
+            self.seed,
+            self.sides,
+        )
+
+
+def settings_of(
+    detectors: Mapping[str, Mapping[str, Detector]],
+    sets: Mapping[str, ImageSet],
+    threats: Sequence[Threat],
+    attack: Attack,
+    seed: int,
+    sides: Sequence[Side] = SIDES,
+) -> dict[str, Any]:
+    """Everything that scores depend on, data and weights as hashes."""
+    return {
+        "models": {m: next(iter(ds.values())).model.fingerprint() for m, ds in detectors.items()},
+        "detectors": {
+            m: {
+                n: d.settings() | {"fitted": _fitted_hash(d), "networks": _networks(d)}
+                for n, d in ds.items()
+            }
+            for m, ds in detectors.items()
+        },
+        "data": {name: images.fingerprint() for name, images in sets.items()},
+        "threats": [str(t) for t in threats],
+        "attack": {"class": type(attack).__name__} | asdict(attack),
+        "sides": list(sides),
+        "seed": seed,
+    }
 
 
 def role_of(dataset: str) -> Role:
     """Which side the images of a set are on."""
     return "inside" if dataset in ("inside", "calibrate") else "outside"
+
+
+def check_numbers(seed: int, batch_size: int | None) -> None:
+    """Refuse a negative seed and an empty batch."""
+    if seed < 0 or (batch_size is not None and batch_size < 1):
+        raise InputError(f"expected seed >= 0 and batch size >= 1, got {seed} and {batch_size}")
 
 
 def check_enough(calibrate: ImageSet) -> None:

@@ -1,49 +1,111 @@
 """From scores to rows: pure functions, so that rows can be made again from what is on disk."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from rood import metrics
 from rood.evaluation import checks
 from rood.evaluation.checks import Case, Flag
-from rood.evaluation.results import Row, Side
-from rood.evaluation.unit import Arrays
-from rood.threat import Threat
+from rood.evaluation.checks.base import Side, Verdict
 
+Arrays = dict[str, NDArray[Any]]
+
+CLEAN = "clean"
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number and everything needed to read it."""
+
+    model: str
+    detector: str  # "" where the number is the model's own (accuracy)
+    dataset: str  # the OOD set; "inside" for accuracy and threshold
+    scenario: str  # "clean", or attack and threat: "pgd linf:0.1"
+    side: Side  # which side was attacked
+    metric: str  # a name of rood.metrics, "accuracy", "threshold", or "flag_" and a check's name
+    value: float
+    low: float | None  # 95 % interval
+    high: float | None
+    n_in: int
+    n_out: int
+    seed: int
+    verdict: Verdict  # whether the attack behind this number can be believed
+
+    def line(self) -> str:
+        """The row as one line of rows.jsonl."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+@runtime_checkable
+class Ball(Protocol):
+    """What rows say of a `rood.threat.Threat`, which would bring torch along."""
+
+    @property
+    def norm(self) -> str: ...
+    @property
+    def eps(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that was measured of one detector."""
 
-    calibrate: Arrays
     clean: Mapping[str, Arrays]  # by image set
-    attacked: Mapping[tuple[str, Threat], Arrays]
-    inside: str
+    attacked: Mapping[tuple[str, Ball], Arrays]
     outside: Sequence[str]
-    threats: Sequence[Threat]  # in the order of eps
+    threats: Sequence[Ball]  # in the order of eps
     sides: Sequence[Side]
     attack: str
 
 
-def detector_rows(e: Evidence, template: Row) -> Iterator[Row]:
+def accuracy_row(model: str, seed: int, value: float, n: int) -> Row:
+    """The share of n labelled ID images that a network gets right."""
+    value, low, high = metrics.wilson(value, n)
+    row = _clean_row(model, "", seed)
+    return replace(row, metric="accuracy", value=value, low=low, high=high, n_in=n)
+
+
+def detector_rows(e: Evidence, model: str, detector: str, seed: int) -> Iterator[Row]:
     """Every row of one detector: threshold, then set by set, clean and attacked, and the flags."""
-    threshold = metrics.threshold_at_tpr(e.calibrate["scores"])
-    n = len(e.calibrate["scores"])
-    yield replace(template, dataset=e.inside, metric="threshold", value=threshold, n_in=n)
+    calibrate = e.clean["calibrate"]["scores"]
+    threshold = metrics.threshold_at_tpr(calibrate)
+    row = _clean_row(model, detector, seed)
+    yield replace(row, metric="threshold", value=threshold, n_in=len(calibrate))
     for dataset in e.outside:
-        yield from _dataset_rows(e, replace(template, dataset=dataset), threshold)
+        yield from _dataset_rows(e, replace(row, dataset=dataset), threshold)
+
+
+def _clean_row(model: str, detector: str, seed: int) -> Row:
+    return Row(
+        model=model,
+        detector=detector,
+        dataset="inside",
+        scenario=CLEAN,
+        side="none",
+        metric="",
+        value=0.0,
+        low=None,
+        high=None,
+        n_in=0,
+        n_out=0,
+        seed=seed,
+        verdict="-",
+    )
 
 
 def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]:
-    inside, outside = e.clean[e.inside], e.clean[template.dataset]
+    inside, outside = e.clean["inside"], e.clean[template.dataset]
     yield from _metric_rows(template, inside, outside, threshold)
     clean = metrics.auroc(inside=inside["scores"], outside=outside["scores"])
     path: dict[tuple[Side, str], list[float]] = {}  # AUROC as eps grows, clean first
     for threat in e.threats:
         for side in e.sides:
-            now_in = inside if side == "outside" else _attacked(e, e.inside, threat)
+            now_in = inside if side == "outside" else _attacked(e, "inside", threat)
             now_out = outside if side == "inside" else _attacked(e, template.dataset, threat)
             aurocs = path.setdefault((side, threat.norm), [clean])
             aurocs.append(metrics.auroc(inside=now_in["scores"], outside=now_out["scores"]))
@@ -69,7 +131,7 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
             yield from _flag_rows(row, found)
 
 
-def _attacked(e: Evidence, dataset: str, threat: Threat) -> Arrays:
+def _attacked(e: Evidence, dataset: str, threat: Ball) -> Arrays:
     """What is known of one attacked set; what has no budget was measured at one for all of them."""
     unlimited = [
         {k: v for k, v in arrays.items() if k in ("far", "far_start")}

@@ -1,32 +1,36 @@
-"""Carry out a plan, unit by unit, on any engine; a second run continues the first."""
+"""Carry out a plan, task by task, on any engine; a second run continues the first."""
 
+import fcntl
+import json
+import os
+import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rood._files import expanded
+from rood.data.cache import VARIABLE as CACHE
 from rood.errors import InputError
-from rood.evaluation.account import Account
 from rood.evaluation.batching import PROBE, images_at_once
-from rood.evaluation.engines import Engine, Results
-from rood.evaluation.engines.local import Local
-from rood.evaluation.manifest import full_precision
-from rood.evaluation.plan import CLEAN, Plan, role_of
-from rood.evaluation.results import Row
-from rood.evaluation.rows import Evidence, detector_rows
-from rood.evaluation.shelf import Shelf
-from rood.evaluation.store import Folder
-from rood.evaluation.tasks import Work
-from rood.evaluation.unit import Arrays, Role, share_right
-from rood.metrics import threshold_at_tpr, wilson
+from rood.evaluation.engines import Engine, Local, Perform
+from rood.evaluation.manifest import Manifest, full_precision
+from rood.evaluation.plan import Plan, Role, role_of
+from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
+from rood.evaluation.store import Store, said_plainly
+from rood.evaluation.tasks import LOOK, Found, Task, join, share_right
+from rood.metrics import threshold_at_tpr
+
+ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far the run is, in a unit that grows about evenly with time, and rows just written."""
+    """Progress of a run, in a measure that grows about evenly with time, and rows just written."""
 
     label: str
     done: float
@@ -34,14 +38,9 @@ class Step:
     rows: tuple[Row, ...] = ()
 
 
-def run(
-    plan: Plan,
-    out: Path,
-    about: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,  # None: this process
-) -> Iterator[Step]:
-    """Everything the plan asks for, written to `out` as it is made; yields after every unit."""
-    return Run(plan, Folder(out), dict(about or {}), engine or Local()).steps()
+def run(plan: Plan, out: Path, engine: Engine | None = None) -> Iterator[Step]:
+    """Carry out the plan, writing to `out` as results arrive; yields after every task."""
+    return Run(plan, Store(out), engine or Local()).steps()
 
 
 @dataclass
@@ -49,42 +48,41 @@ class Run:
     """One run of a plan into a folder."""
 
     plan: Plan
-    folder: Folder
-    about: dict[str, Any]  # more for the manifest
+    store: Store
     engine: Engine
     waiting: deque[tuple[str, str]] = field(default_factory=deque)  # whose rows come next
 
     def steps(self) -> Iterator[Step]:
         """See `run`."""
-        with full_precision(), self.folder.opened(self.plan.settings()):
+        with full_precision(), self.store.opened(self.plan.settings()):
             self.plan = replace(self.plan, batch_size=self._images_at_once())
-            self.shelf, self.log = Shelf(self.plan, self.folder), self.folder.row_log()
-            account = Account(self.plan, self.folder, self.about)
-            account.write(finished=False)
-            with self.engine.opened(self.plan) as results:
-                yield from self._work(results)
+            self.finished, self.log = Finished(self.plan, self.store), self.store.row_log()
+            manifest = Manifest(self.plan, self.store)
+            manifest.write(finished=False)
+            with self.engine.opened(self.plan) as perform:
+                yield from self._tasks(perform)
             self.log.end()
-            self.shelf.clear()
-            account.write(finished=True)
+            self.finished.clear()
+            manifest.write(finished=True)
 
-    def _work(self, results: Results) -> Iterator[Step]:
-        """First clean scores, which say what is enough for an attacker; then the attacks."""
+    def _tasks(self, perform: Perform) -> Iterator[Step]:
+        """First the clean scores, which say what is enough for an attacker; then the attacks."""
         self.waiting.extend((m, d) for m, ds in self.plan.detectors.items() for d in ("", *ds))
-        clean = self._clean_units()
-        ahead = [u for w in self._attacks_left() for u in w.shards(self.plan)]
+        clean = self._clean_tasks()
+        ahead = [t for w in self._attacks_left() for t in w.shards(self.plan)]
         done = self._weight(clean)
-        yield from self._carried_out(results, clean, 0.0, done + self._weight(ahead))
-        attacks = self._attack_units()
-        yield from self._carried_out(results, attacks, done, done + self._weight(attacks))
+        yield from self._carried_out(perform, clean, 0.0, done + self._weight(ahead))
+        attacks = self._attack_tasks()
+        yield from self._carried_out(perform, attacks, done, done + self._weight(attacks))
 
     def _carried_out(
-        self, results: Results, units: Sequence[Work], done: float, total: float
+        self, perform: Perform, tasks: Sequence[Task], done: float, total: float
     ) -> Iterator[Step]:
-        """Units end in any order. Rows have one order: each is written once all before it are."""
-        for unit, found in results(units):
-            self.shelf.put(unit, found)
-            done += unit.weight(self.plan)
-            yield Step(f"{unit.model}: {unit.what()}", done, total)
+        """Tasks end in any order. Rows have one order: each waits for all rows before it."""
+        for task, found in perform(tasks):
+            self.finished.put(task, found)
+            done += task.weight(self.plan)
+            yield Step(f"{task.model}: {task.what()}", done, total)
             for label, rows in self._rows_due():
                 yield Step(label, done, total, rows)
         for label, rows in self._rows_due():
@@ -98,48 +96,48 @@ class Run:
             yield f"{model}: {detector or 'accuracy'}", rows
 
     def _known(self, model: str, detector: str) -> bool:
-        """Whether all that is needed for the rows of a detector, or of a network, is there."""
+        """Whether everything needed for the rows of a detector, or of a network, is there."""
         if not detector:
-            return self._unlabelled() or self.shelf.has(_classes(model))
+            return self._unlabelled() or self.finished.has(_classes(model))
         clean = [_clean(model, detector, name) for name in self.plan.sets()]
-        return all(map(self.shelf.has, [*clean, *self._attacks(model, detector)]))
+        return all(map(self.finished.has, [*clean, *self._attacks(model, detector)]))
 
-    def _clean_units(self) -> list[Work]:
-        """One forward pass for all detectors whose scores are missing; and the classes given."""
-        units = []
+    def _clean_tasks(self) -> list[Task]:
+        """One forward pass for all detectors whose scores are missing; and predicted classes."""
+        tasks = []
         for model, detectors in self.plan.detectors.items():
             for name in self.plan.sets():
                 lacking: dict[tuple[int, int], list[str]] = {}
                 for d in detectors:
-                    for u in self.shelf.missing(_clean(model, d, name)):
-                        lacking.setdefault((u.start, u.stop), []).append(d)
-                units += [
-                    Work(model=model, dataset=name, detectors=tuple(ds), start=a, stop=b)
+                    for t in self.finished.missing(_clean(model, d, name)):
+                        lacking.setdefault((t.start, t.stop), []).append(d)
+                tasks += [
+                    Task(model=model, dataset=name, detectors=tuple(ds), start=a, stop=b)
                     for (a, b), ds in lacking.items()
                 ]
             if not self._unlabelled():
-                units += self.shelf.missing(_classes(model))
-        return units
+                tasks += self.finished.missing(_classes(model))
+        return tasks
 
-    def _attack_units(self) -> list[Work]:
+    def _attack_tasks(self) -> list[Task]:
         return [
-            unit
+            task
             for whole in self._attacks_left()
-            for unit in self.shelf.missing(self._with_enough(whole))
+            for task in self.finished.missing(self._with_enough(whole))
         ]
 
-    def _attacks_left(self) -> list[Work]:
-        """Sets to be attacked, of which not all images have been."""
+    def _attacks_left(self) -> list[Task]:
+        """Sets to attack, of which some images have not been attacked yet."""
         pairs = [(m, d) for m, ds in self.plan.detectors.items() for d in ds]
-        return [w for m, d in pairs for w in self._attacks(m, d) if not self.shelf.has(w)]
+        return [w for m, d in pairs for w in self._attacks(m, d) if not self.finished.has(w)]
 
-    def _attacks(self, model: str, detector: str) -> list[Work]:
+    def _attacks(self, model: str, detector: str) -> list[Task]:
         return [
-            Work(model=model, dataset=name, detectors=(detector,), threat=threat)
+            Task(model=model, dataset=name, detectors=(detector,), threat=threat)
             for name, threat in self.plan.attacked()
         ]
 
-    def _with_enough(self, whole: Work) -> Work:
+    def _with_enough(self, whole: Task) -> Task:
         enough = self._enough(whole.model, whole.detectors[0], role_of(whole.dataset))
         return replace(whole, enough=enough)
 
@@ -154,46 +152,27 @@ class Run:
     def _rows(self, model: str, detector: str) -> Iterator[Row]:
         plan = self.plan
         evidence = Evidence(
-            calibrate=self._read(_clean(model, detector, "calibrate")),
             clean={n: self._read(_clean(model, detector, n)) for n in plan.sets()},
             attacked={
-                (w.dataset, w.threat): self._read(w)
-                for w in self._attacks(model, detector)
-                if w.threat is not None
+                (t.dataset, t.threat): self._read(t)
+                for t in self._attacks(model, detector)
+                if t.threat is not None
             },
-            inside="inside",
             outside=list(plan.outside),
             threats=plan.ordered_threats(),
             sides=plan.sides,
             attack=plan.attack_name(),
         )
-        return detector_rows(evidence, self._row(model, detector))
+        return detector_rows(evidence, model, detector, plan.seed)
 
     def _accuracy_rows(self, model: str) -> Iterator[Row]:
         if not self._unlabelled():
-            value, n = share_right(self.plan.inside, self.shelf.classes[model]["class"])
-            value, low, high = wilson(value, n)
-            facts = {"dataset": "inside", "metric": "accuracy", "n_in": n}
-            yield self._row(model, "", **facts, value=value, low=low, high=high)
+            right = share_right(self.plan.inside, self.finished.classes[model]["class"])
+            yield accuracy_row(model, self.plan.seed, *right)
 
-    def _row(self, model: str, detector: str, **fields: Any) -> Row:
-        empty: dict[str, Any] = {
-            "dataset": "",
-            "scenario": CLEAN,
-            "side": "none",
-            "metric": "",
-            "value": 0.0,
-            "low": None,
-            "high": None,
-            "n_in": 0,
-            "n_out": 0,
-            "verdict": "-",
-        }
-        return Row(model=model, detector=detector, seed=self.plan.seed, **empty | fields)
-
-    def _read(self, whole: Work) -> Arrays:
-        arrays, _ = self.folder.read(whole.key(self.plan))
-        # a ratio of slopes may be 0 / 0; of scores no metric and no check could make anything
+    def _read(self, whole: Task) -> Arrays:
+        arrays, _ = self.store.read(whole.key(self.plan))
+        # a ratio of slopes may be 0 / 0; scores must be numbers
         scores = [v for k, v in arrays.items() if k != "honesty" and v.dtype.kind == "f"]
         if missing := sum(int(np.isnan(v).sum()) for v in scores):
             where = f"{whole.dataset!r}, {whole.condition(self.plan)}"
@@ -207,14 +186,14 @@ class Run:
         labels = self.plan.inside.labels
         return labels is None or not bool((labels >= 0).any())
 
-    def _weight(self, units: Sequence[Work]) -> float:
-        return sum(u.weight(self.plan) for u in units)
+    def _weight(self, tasks: Sequence[Task]) -> float:
+        return sum(t.weight(self.plan) for t in tasks)
 
     def _images_at_once(self) -> int:
-        """As asked for; else as in the run that is continued; else what memory holds."""
+        """The batch size asked for; else that of the run to continue; else what memory holds."""
         if self.plan.batch_size is not None:
             return self.plan.batch_size
-        if isinstance(before := self.folder.said("batch_size"), int) and before > 0:
+        if isinstance(before := self.store.said("batch_size"), int) and before > 0:
             return before
         few = self.plan.inside.thin(PROBE).pixels()
         return min(
@@ -223,9 +202,114 @@ class Run:
         )
 
 
-def _clean(model: str, detector: str, dataset: str) -> Work:
-    return Work(model=model, dataset=dataset, detectors=(detector,))
+def _clean(model: str, detector: str, dataset: str) -> Task:
+    return Task(model=model, dataset=dataset, detectors=(detector,))
 
 
-def _classes(model: str) -> Work:
-    return Work(model=model, dataset="inside", detectors=())
+def _classes(model: str) -> Task:
+    return Task(model=model, dataset="inside", detectors=())
+
+
+@dataclass
+class Finished:
+    """Finished tasks: kept until their image set is whole, and with ROOD_CACHE for good.
+
+    The file of a task is named by a hash of what it depends on (`Task.address`): a run that was
+    killed continues in the middle of a set, and runs that share a cache share their results.
+    """
+
+    plan: Plan
+    store: Store
+    classes: dict[str, Arrays] = field(default_factory=dict)  # predicted for `inside`, by network
+    _left: dict[Task, set[Task]] = field(default_factory=dict)  # by set: its unfinished tasks
+    _addresses: dict[Task, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cache = os.environ.get(CACHE)
+        self._shared = bool(cache)
+        self._files = Store(expanded(cache) if cache else self.store.path)
+
+    def has(self, whole: Task) -> bool:
+        """Whether all of a set is known, for one detector."""
+        if not whole.detectors:
+            return whole.model in self.classes
+        return self.store.has(whole.key(self.plan))
+
+    def missing(self, whole: Task) -> list[Task]:
+        """The tasks of a set, for one detector, that are still to be done."""
+        if self.has(whole):
+            return []
+        left = [t for t in whole.shards(self.plan) if not self._files.has(self._place(t))]
+        self._left[whole] = set(left)
+        if not left:  # all are in the cache, or a kill came before they were joined
+            self._join(whole)
+        return left
+
+    def put(self, done: Task, found: dict[str, Found]) -> None:
+        """Keep what a task found; the last one of a set completes the set's file."""
+        for name, task in done.one_by_one().items():
+            left = self._left[task.whole()]
+            left.discard(task)
+            if left or self._shared:
+                with self._alone():
+                    self._files.write(self._place(task), *found[name])
+            if not left:
+                self._join(task.whole(), {task: found[name]})
+
+    def clear(self) -> None:
+        """Delete the files of single tasks (such as those of another batch size): all is joined."""
+        with said_plainly(self.store.path):
+            shutil.rmtree(self.store.path / "units", ignore_errors=True)
+
+    def _join(self, whole: Task, known: dict[Task, Found] | None = None) -> None:
+        """Write the files of a whole set from its tasks, in the order of the images."""
+        tasks = whole.shards(self.plan)
+        parts = [(known or {}).get(t) or self._read(t) for t in tasks]
+        arrays = join([p.arrays for p in parts])
+        if not whole.detectors:
+            self.classes[whole.model] = arrays
+            return
+        key, facts = whole.key(self.plan), whole.about(self.plan) | _sum([p.facts for p in parts])
+        if looks := {k.removeprefix(LOOK): v for k, v in arrays.items() if k.startswith(LOOK)}:
+            fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
+            self.store.write(("examples", *key[1:]), looks, fewer)
+        scores = {k: v for k, v in arrays.items() if not k.startswith(LOOK)}
+        self.store.write(key, scores, facts)  # last: its presence says that the set is whole
+        if not self._shared:
+            for task in tasks:
+                self._files.remove(self._place(task))
+
+    def _place(self, task: Task) -> tuple[str, str]:
+        whole = task.whole()
+        if whole not in self._addresses:
+            self._addresses[whole] = whole.address(self.plan)
+        return "units", f"{self._addresses[whole]}-{task.start}-{task.stop}"
+
+    def _read(self, task: Task) -> Found:
+        arrays, facts = self._files.read(self._place(task))
+        plain = {"direction"}
+        return Found(arrays, {k: v if k in plain else json.loads(v) for k, v in facts.items()})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two runs that share a cache do not write the same file at the same time."""
+        if not self._shared:
+            yield
+            return
+        with said_plainly(self._files.path):
+            self._files.path.mkdir(parents=True, exist_ok=True)
+            # not ".lock": this run itself holds that one where its folder is the cache too
+            lock = (self._files.path / ".units.lock").open("w")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _sum(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts of all tasks of a set as one: costs add up, of batch sizes the smallest counts."""
+    facts = dict(parts[0])
+    if costs := [p["cost"] for p in parts if "cost" in p]:
+        facts["cost"] = {k: sum(c[k] for c in costs) for k in costs[0]}
+    if sizes := [p["images_at_once"] for p in parts if "images_at_once" in p]:
+        facts["images_at_once"] = min(sizes)
+    return facts

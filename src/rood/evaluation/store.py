@@ -1,43 +1,55 @@
-"""A results folder that survives: whole files or none, one writer, the same settings."""
+"""The results folder of an audit: its only reader and writer, without torch.
 
+rows.jsonl              one number per row
+scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked
+examples/…safetensors   `original`, `attacked` (n, c, h, w) and their scores `before`, `after` (n,)
+manifest.json           settings, versions, hashes of weights and data, hardware, cost
+"""
+
+import csv
 import fcntl
 import hashlib
+import html
+import importlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from rood._files import write_whole
 from rood._moved import without_removed
-from rood.errors import ResultsError
-from rood.evaluation.results import Row
+from rood.errors import CapabilityError, ResultsError
+from rood.evaluation.rows import CLEAN, Arrays, Row
 
-Arrays = dict[str, NDArray[Any]]
+Array = NDArray[np.float64]
+FIELDS = tuple(f.name for f in fields(Row))
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Where one audit writes. Everything in it but the manifest's cost is reproducible."""
+class Store:
+    """A results folder: files are whole or absent, one run writes, with one set of settings."""
 
     path: Path
 
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[None]:
-        """Hold the folder for one run with these settings."""
+        """Lock the folder for one run with these settings."""
         with said_plainly(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a killed run lets go by itself
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks after a kill
             except BlockingIOError as e:
                 raise ResultsError(
                     f"another run is writing to {self.path}: wait for it or choose another folder"
@@ -46,11 +58,11 @@ class Folder:
             yield
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """One whole JSON file."""
+        """Write one JSON file."""
         self._write(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
     def write(self, key: tuple[str, ...], arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """One whole file of arrays, with facts about them."""
+        """Write one file of arrays, with facts about them."""
         text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
         self._write(self._file(key), save(arrays, metadata=text))
 
@@ -58,45 +70,55 @@ class Folder:
         """Whether `write` has written this."""
         return self._file(key).exists()
 
+    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]]:
+        """The arrays and facts of one file."""
+        return _read(self._file(key))
+
     def remove(self, key: tuple[str, ...]) -> None:
-        """Undo `write`; nothing where it was not called."""
+        """Delete a file if it is there."""
         with said_plainly(self.path):
             self._file(key).unlink(missing_ok=True)
 
     def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
-        """One fact of every file of scores that has it, after all that the file says."""
+        """One fact of every file of scores that has it, after all facts of that file."""
         for path in sorted(self.path.glob("scores/**/*.safetensors")):
             said = _read(path)[1]
             if name in said:
                 yield said, json.loads(said[name])
 
-    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]]:
-        """What `write` wrote."""
-        return _read(self._file(key))
+    def manifest(self) -> dict[str, Any] | None:
+        """manifest.json; None where it is missing or damaged."""
+        try:
+            found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def said(self, name: str) -> Any:
-        """What the manifest of an earlier run into this folder says; None where there is none."""
-        try:
-            return json.loads((self.path / "manifest.json").read_text()).get(name)
-        except (OSError, ValueError, AttributeError):
-            return None
+        """One entry of the manifest; None where there is none."""
+        return (self.manifest() or {}).get(name)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, in the order they were made."""
+        with (self.path / "rows.jsonl").open() as file:
+            for line in file:
+                if line.endswith("\n"):  # a last line without its end was cut off by a kill
+                    yield Row(**json.loads(line))
 
     def row_log(self) -> "RowLog":
-        """The rows of this folder, from the first."""
+        """Write the rows, from the first."""
         return RowLog(self.path / "rows.jsonl")
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         path = self.path / "manifest.json"
         if not path.exists():
             return
-        try:
-            before = without_removed(json.loads(path.read_text())["settings"])
-        except (ValueError, KeyError, TypeError, OSError) as e:
+        if (before := self.said("settings")) is None:
             raise ResultsError(
-                f"cannot read {path}: delete it to go on with the same settings, "
+                f"cannot read {path}: delete it to continue with the same settings, "
                 "or choose another folder"
-            ) from e
-        differ = sorted(_differing(before, json.loads(json.dumps(settings))))
+            )
+        differ = sorted(_differing(without_removed(before), json.loads(json.dumps(settings))))
         if differ:
             shown = ", ".join(differ[:6]) + (", ..." if len(differ) > 6 else "")
             raise ResultsError(
@@ -113,20 +135,11 @@ class Folder:
             write_whole(path, content)
 
 
-def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-            return arrays, file.metadata() or {}
-    except (SafetensorError, OSError) as e:
-        raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
-
-
 class RowLog:
     """rows.jsonl, written from the first row on, whatever is there already.
 
-    After a kill the same rows come again: those that are on disk byte for byte stay; the first that
-    differs, such as one cut off in the middle, gives way with all behind it.
+    A continued run makes the same rows again: rows that are on disk byte for byte stay. The first
+    one that differs (a kill may have cut it off) is replaced, and all rows after it are dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,15 +163,295 @@ class RowLog:
                 self._bytes += len(line)
 
     def end(self) -> None:
-        """There are no more rows: whatever lies behind them goes."""
+        """There are no more rows: drop whatever follows the last one."""
         if self._rows < len(self._kept):
             with said_plainly(self._path):
                 os.truncate(self._path, self._bytes)
 
 
+class Origin(NamedTuple):
+    """Which network, detector and images a saved file belongs to."""
+
+    model: str
+    detector: str
+    dataset: str
+    role: str  # "inside" or "outside"
+    condition: str  # "clean" or the scenario
+
+
+@dataclass(frozen=True)
+class SavedScores:
+    """The scores of one detector on one image set."""
+
+    origin: Origin
+    scores: Array  # (n,)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some attacked images beside the originals."""
+
+    origin: Origin
+    direction: str  # "look_in" or "look_out"
+    original: Array  # (n, c, h, w)
+    attacked: Array  # (n, c, h, w)
+    before: Array  # (n,)
+    after: Array  # (n,)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything in a results folder, as the page shows it."""
+
+    rows: tuple[Row, ...]
+    scores: tuple[SavedScores, ...] = ()
+    examples: tuple[Examples, ...] = ()
+    manifest: Mapping[str, Any] | None = None
+    problems: tuple[str, ...] = ()  # files that are missing, cut off or unreadable
+
+
+def read_folder(folder: Path) -> Contents:
+    """All of a results folder; files that cannot be read are named in `problems`."""
+    if not folder.is_dir():
+        raise ResultsError(
+            f"expected a results folder, found nothing of the kind at {str(folder)!r}: "
+            "run `rood audit` first or check the path"
+        )
+    problems: list[str] = []
+    rows = _distinct_rows(folder, problems)
+    scores = tuple(_saved_scores(folder, problems))
+    examples = tuple(_examples(folder, problems))
+    manifest = Store(folder).manifest()
+    if manifest is None:
+        there = (folder / "manifest.json").is_file()
+        problems.append(
+            "manifest.json cannot be read" if there else "there is no manifest.json yet"
+        )
+    if not (rows or scores or examples or manifest):
+        raise ResultsError(
+            f"expected results (rows.jsonl) in {str(folder)!r}, found none: run `rood audit` first"
+        )
+    return Contents(rows, scores, examples, manifest, tuple(problems))
+
+
+def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:
+    path = folder / "rows.jsonl"
+    if not path.is_file():
+        problems.append("there is no rows.jsonl yet")
+        return ()
+    try:
+        rows = tuple(Store(folder).rows())
+    except (ValueError, TypeError) as error:
+        raise ResultsError(
+            f"expected one result per line in {str(path)!r}, got something else ({error}): "
+            "remove the bad line or run the audit again"
+        ) from error
+    if not rows:
+        problems.append("rows.jsonl holds no number yet")
+    elif not path.read_bytes().endswith(b"\n"):
+        problems.append("the last line of rows.jsonl was cut off")
+    # a continued run may write a number twice: the later one counts
+    return tuple({_key(row): row for row in rows}.values())
+
+
+def _key(r: Row) -> tuple[object, ...]:
+    return r.model, r.detector, r.dataset, r.scenario, r.side, r.metric, r.seed
+
+
+def _saved_scores(folder: Path, problems: list[str]) -> Iterator[SavedScores]:
+    for arrays, facts in _files(folder, "scores", ("scores",), problems):
+        yield SavedScores(_origin(facts), arrays["scores"].reshape(-1))
+
+
+def _examples(folder: Path, problems: list[str]) -> Iterator[Examples]:
+    names = ("original", "attacked", "before", "after")
+    for arrays, facts in _files(folder, "examples", names, problems):
+        n = len(arrays["before"])
+        alike = arrays["original"].shape == arrays["attacked"].shape
+        if arrays["original"].ndim == 4 and alike and len(arrays["original"]) == n:
+            yield Examples(_origin(facts), facts.get("direction", ""), **arrays)
+        else:
+            problems.append("one file under examples/ has tensors that do not fit together")
+
+
+def _files(
+    folder: Path, kind: str, names: tuple[str, ...], problems: list[str]
+) -> Iterator[tuple[dict[str, Array], dict[str, str]]]:
+    unreadable = 0
+    for path in sorted((folder / kind).rglob("*.safetensors")):
+        try:
+            arrays, facts = _read(path)
+            wanted = {name: np.asarray(arrays[name], np.float64) for name in names}
+        except (ResultsError, KeyError, ValueError, TypeError):
+            unreadable += 1
+            continue
+        yield wanted, facts
+    if unreadable:
+        files = "1 file" if unreadable == 1 else f"{unreadable} files"
+        problems.append(f"{files} under {kind}/ cannot be read")
+
+
+def _origin(facts: Mapping[str, str]) -> Origin:
+    values = {name: facts.get(name, "") for name in Origin._fields}
+    values["condition"] = values["condition"] or CLEAN
+    return Origin(**values)
+
+
+def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            return arrays, dict(file.metadata() or {})
+    except (SafetensorError, OSError) as e:
+        raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """The rows of a results folder, to look numbers up in.
+
+    In a notebook it shows a table of every attacked AUROC with its interval and verdict.
+
+    Parameters
+    ----------
+    folder : Path
+        What `rood.audit` or `rood audit --out` wrote. Rows are read when they are used, so a
+        folder that an audit is still writing to can be opened too.
+
+    Examples
+    --------
+    >>> import rood, tempfile, torch
+    >>> from rood.attacks import PGD
+    >>> from rood.detectors import MSP
+    >>> from rood.threat import Linf
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> model = rood.wrap(net, mean=(0.5,), std=(0.3,))
+    >>> noise = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> results = rood.audit(
+    ...     model,
+    ...     {"msp": MSP(model)},
+    ...     inside=noise[:80],
+    ...     outside={"noise": noise[80:]},
+    ...     threats=[Linf(0.1)],
+    ...     attack=PGD(steps=2),
+    ...     out=tempfile.mkdtemp(),
+    ... )
+    >>> row, = results.find(detector="msp", side="both", metric="auroc")
+    >>> row.scenario, row.low <= row.value <= row.high
+    ('pgd linf:0.1', True)
+    """
+
+    folder: Path
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every row, in the order in which it was written."""
+        return tuple(Store(self.folder).rows())
+
+    def find(self, **fields: object) -> tuple[Row, ...]:
+        """The rows whose fields are as given: find(detector="msp", side="both", metric="auroc")."""
+        wanted = fields.items()
+        return tuple(r for r in self.rows if all(getattr(r, k) == v for k, v in wanted))
+
+    def __repr__(self) -> str:
+        try:
+            rows = self.rows
+        except OSError:
+            return f"Results({str(self.folder)!r}, no rows)"
+        models, detectors = ({getattr(r, f) for r in rows} - {""} for f in ("model", "detector"))
+        about = [f"{len(rows)} rows", f"models: {', '.join(sorted(models))}"]
+        about.append(f"detectors: {', '.join(sorted(detectors))}")
+        if attacked := [r for r in _attacked(rows) if math.isfinite(r.value)]:
+            worst = min(attacked, key=lambda r: r.value)
+            where = f"{worst.detector} on {worst.model}, {worst.dataset}, {worst.scenario}"
+            about.append(f"worst attacked AUROC {worst.value:.3f} ({where}, {worst.side})")
+        return f"Results({str(self.folder)!r}, {'; '.join(about)})"
+
+    def _repr_html_(self) -> str:
+        """Every attacked AUROC with its interval and verdict."""
+        try:
+            rows = _attacked(self.rows)
+        except OSError:
+            rows = []
+        lines = [
+            [
+                *(r.model, r.detector, r.dataset, r.scenario, r.side, f"{r.value:.3f}"),
+                "" if r.low is None or r.high is None else f"{r.low:.3f} to {r.high:.3f}",
+                r.verdict,
+            ]
+            for r in rows
+        ]
+        head = [
+            "model",
+            "detector",
+            "dataset",
+            "scenario",
+            "attacked",
+            "AUROC",
+            "interval",
+            "verdict",
+        ]
+        cells = lambda tag, texts: "".join(f"<{tag}>{html.escape(t)}</{tag}>" for t in texts)
+        body = "".join(f"<tr>{cells('td', line)}</tr>" for line in lines)
+        return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+
+    def to_csv(self, path: str | Path) -> None:
+        """All rows as a table for spreadsheets; `rows_from_csv` reads it back."""
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, FIELDS)
+            table.writeheader()
+            table.writerows(asdict(r) for r in self.rows)
+
+    def to_pandas(self) -> Any:
+        """All rows as a DataFrame. Needs pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as e:
+            raise CapabilityError("needs pandas: pip install pandas") from e
+        return pandas.DataFrame([asdict(r) for r in self.rows], columns=list(FIELDS))
+
+
+def _attacked(rows: Iterable[Row]) -> list[Row]:
+    return [r for r in rows if r.metric == "auroc" and r.side != "none"]
+
+
+def rows_from_csv(path: str | Path) -> Iterator[Row]:
+    """The rows of a table that `Results.to_csv`, a spreadsheet or another program has written."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            if sorted(table.fieldnames or ()) != sorted(FIELDS):
+                got = ", ".join(table.fieldnames or ()) or "nothing"
+                raise ResultsError(f"expected columns {', '.join(FIELDS)} in {path}, got {got}")
+            for line in table:
+                yield _parsed(line, f"line {table.line_num} of {path}")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ResultsError(f"expected a table of rows as UTF-8 text at {path}, got none") from e
+
+
+def _parsed(line: dict[str, Any], where: str) -> Row:
+    """A line of text as the types of a row's fields."""
+    kinds = {f.name: f.type for f in fields(Row)}
+    values: dict[str, Any] = {}
+    for name, text in line.items():
+        try:
+            if kinds[name] is float:
+                values[name] = float(text)
+            elif kinds[name] is int:
+                values[name] = int(float(text))  # a spreadsheet writes 3 as 3.0
+            elif name in ("low", "high"):
+                values[name] = float(text) if text else None
+            else:
+                values[name] = text or ""
+        except (ValueError, TypeError, KeyError) as e:
+            raise ResultsError(f"expected a number as {name!r} in {where}, got {text!r}") from e
+    return Row(**values)
+
+
 @contextmanager
 def said_plainly(path: Path) -> Iterator[None]:
-    """Whatever the system refuses while the block writes to `path`, as one sentence."""
+    """Turn an OSError of the block, which writes to `path`, into one sentence."""
     try:
         yield
     except OSError as e:
@@ -167,7 +460,7 @@ def said_plainly(path: Path) -> Iterator[None]:
 
 
 def slug(name: str) -> str:
-    """A file name for any name; names that differ never share one."""
+    """A file name for any name; different names never share one."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:60]
     if plain == name:
         return plain
@@ -175,7 +468,7 @@ def slug(name: str) -> str:
 
 
 def _differing(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of what is not the same, no deeper than needed."""
+    """Dotted names of the entries that differ, no deeper than needed."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if old != new:
             yield prefix

@@ -1,36 +1,55 @@
-"""A unit of work in words, so that any process that holds the plan can do it, and do it again."""
+"""Tasks of an audit: each is a few words, so that any process that holds the plan can do it.
+
+A task reads only the plan and returns arrays; doing it again gives the same.
+"""
 
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
-from torch import arange
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from rood.attacks.base import Attack, Best, Goal
+from rood.attacks.worst_of import WorstOf
+from rood.data.base import ImageSet, spaced
+from rood.detectors import score_all
 from rood.detectors.base import Detector
+from rood.evaluation.batching import in_parts
 from rood.evaluation.manifest import versions
-from rood.evaluation.meter import metered
-from rood.evaluation.plan import CLEAN, Plan, role_of
-from rood.evaluation.unit import Arrays, classes, join, score_clean
+from rood.evaluation.plan import Plan, Role, role_of
+from rood.evaluation.probes import CONTROLS, FEW, Examination
+from rood.evaluation.rows import CLEAN, Arrays
+from rood.goals import look_in, look_out
+from rood.models.model import Model, Outputs
+from rood.seeds import Noise, generator
+from rood.shapes import Images, Scores
 from rood.threat import Threat
 
-LOOK = "look."  # before the names of arrays that are only looked at
+EXEMPLARS = 200  # ID images, of which an attack aims at the most confident of each class
+EXAMPLES = 6  # attacked images kept for the page
+LOOK = "look."  # prefix of the arrays that hold those images
 
 
 class Found(NamedTuple):
-    """What a unit came to, for one detector."""
+    """What a task found for one detector."""
 
     arrays: Arrays
     facts: dict[str, Any]  # cost of an attack; images at once, where memory made them fewer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class Task:
     """Some images of one set, clean or attacked, for one detector or for several."""
 
     model: str
@@ -42,21 +61,21 @@ class Work:
     stop: int = 0
 
     def condition(self, plan: Plan) -> str:
-        """As rows have it."""
+        """The `scenario` of its rows."""
         return CLEAN if self.threat is None else f"{plan.attack_name()} {self.threat}"
 
     def what(self) -> str:
-        """In a word or two, for whoever watches."""
+        """A word or two for the progress bar."""
         if self.threat is None:
             return "clean scores" if self.detectors else "accuracy"
         return self.detectors[0]
 
     def key(self, plan: Plan) -> tuple[str, ...]:
-        """Where the scores of the whole set lie, for one detector."""
+        """Where the scores of the whole set are stored, for one detector."""
         return ("scores", self.model, *self.detectors, f"{self.dataset} {self.condition(plan)}")
 
     def about(self, plan: Plan) -> dict[str, str]:
-        """What the file of the whole set says of itself."""
+        """Facts that the file of the whole set holds about itself."""
         return {
             "model": self.model,
             "detector": self.detectors[0],
@@ -65,15 +84,15 @@ class Work:
             "condition": self.condition(plan),
         }
 
-    def shards(self, plan: Plan) -> list["Work"]:
-        """The same for all images of the set, unit by unit."""
+    def shards(self, plan: Plan) -> list["Task"]:
+        """The tasks that together cover all images of the set."""
         return [replace(self, start=a, stop=b) for a, b in plan.shards(self.dataset)]
 
-    def whole(self) -> "Work":
-        """What is the same in all units of the set."""
+    def whole(self) -> "Task":
+        """What all tasks of the set have in common."""
         return replace(self, start=0, stop=0)
 
-    def one_by_one(self) -> dict[str, "Work"]:
+    def one_by_one(self) -> dict[str, "Task"]:
         """The same for each detector alone, by its name; "" where there is none."""
         return {d: replace(self, detectors=(d,)) for d in self.detectors} or {"": self}
 
@@ -89,7 +108,7 @@ class Work:
         """What is found, by detector. Reads nothing but the plan and writes nothing."""
         if self.threat is not None:
             return {self.detectors[0]: self._attack(plan, self.threat)}
-        images = plan.sets()[self.dataset].take(arange(self.start, self.stop))
+        images = plan.sets()[self.dataset].take(torch.arange(self.start, self.stop))
         if not self.detectors:
             given = list(classes(plan.model(self.model), images, plan.at_once()))
             return {"": Found(join(given), {})}
@@ -99,16 +118,30 @@ class Work:
         return {d: Found({"scores": s}, facts) for d, s in join(parts).items()}
 
     def _attack(self, plan: Plan, threat: Threat) -> Found:
-        whole = plan.attack_unit(self.model, self.detectors[0], self.dataset, threat)
-        unit = replace(whole, enough=self.enough, start=self.start, stop=self.stop)
-        with metered(unit.detector.model) as cost:
-            parts, looks = zip(*unit.run(), strict=True)
+        (detector,), sets = self.detectors, plan.sets()
+        attack = SetAttack(
+            plan.detectors[self.model][detector],
+            sets[self.dataset],
+            role_of(self.dataset),
+            plan.attack,
+            threat,
+            purpose=(self.model, detector, self.dataset, str(threat)),
+            seed=plan.seed,
+            batch_size=plan.at_once(),
+            enough=self.enough,
+            exemplars=plan.calibrate,
+            other_side=sets[plan.opposite(self.dataset)] if threat in plan.largest() else None,
+            start=self.start,
+            stop=self.stop,
+        )
+        with metered(attack.detector.model) as cost:
+            parts, looks = zip(*attack.run(), strict=True)
         arrays = join(list(parts)) | {LOOK + k: v for k, v in join(list(looks)).items()}
-        facts = {"direction": unit.direction, "cost": vars(cost)}
+        facts = {"direction": attack.direction, "cost": vars(cost)}
         return Found(arrays, facts | self._memory(p["scores"] for p in parts))
 
     def _memory(self, parts: Iterable[Any]) -> dict[str, int]:
-        """A fact for the manifest where not all images went through at once."""
+        """A fact for the manifest where memory did not hold all images at once."""
         largest = max(map(len, parts))
         return {} if largest == self.stop - self.start else {"images_at_once": largest}
 
@@ -136,7 +169,7 @@ class Work:
                 "further": self.threat in plan.largest(),
             }
             if not (module := type(plan.attack).__module__).startswith("rood."):
-                facts["code"] = _hash(module)  # of ours the version tells
+                facts["code"] = _hash(module)  # ours change with rood's version
         return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:40]
 
 
@@ -144,7 +177,7 @@ _versions = cache(versions)
 
 
 def _code(detector: Detector) -> list[str]:
-    """Hashes of the files that define the detector and what is inside it: a formula may change."""
+    """Hashes of the files that define the detector and its parts: a formula may change."""
     return sorted({_hash(type(m).__module__) for m in detector.modules()})
 
 
@@ -152,3 +185,206 @@ def _code(detector: Detector) -> list[str]:
 def _hash(module: str) -> str:
     file = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else module
+
+
+class Chosen(NamedTuple):
+    """On which images of a batch the attack itself is examined."""
+
+    controls: Tensor  # their places
+    few: Tensor  # the places of those that are examined further
+    starts: Tensor  # for each of the few, an image of the other side
+
+
+@dataclass(frozen=True)
+class SetAttack:
+    """One detector, one image set, one threat: every image moved to where the attacker wants it."""
+
+    detector: Detector
+    images: ImageSet
+    role: Role
+    attack: Attack
+    threat: Threat
+    purpose: tuple[str, ...]  # what the random starts depend on, besides the image itself
+    seed: int
+    batch_size: int
+    enough: float = math.inf  # in the goal's direction: an image beyond it is done
+    exemplars: ImageSet | None = None  # in-distribution images whose features OOD images may match
+    # of the other side; given once for a set and a norm, where the attack is examined further
+    other_side: ImageSet | None = None
+    start: int = 0  # of the images, those from here ...
+    stop: int | None = None  # ... to here are attacked; None: to the last
+
+    @property
+    def direction(self) -> str:
+        """OOD images try to look in, in-distribution images to look out."""
+        return "look_out" if self.role == "inside" else "look_in"
+
+    def run(self) -> Iterator[tuple[Arrays, Arrays]]:
+        """Batch by batch: what is known of every image, and a few images to look at."""
+        goal = replace(self._goal(), enough=self.enough)
+        controls = torch.tensor(spaced(len(self.images), CONTROLS))
+        few = controls[spaced(len(controls), FEW)]
+        starts = self._starts(len(few))
+
+        def part(start: int, end: int) -> tuple[Arrays, Arrays]:
+            here, there = ((c >= start) & (c < end) for c in (controls, few))
+            chosen = Chosen(controls[here] - start, few[there] - start, starts[there])
+            x = _pixels(self.images, start, end, self.detector.model.mean)
+            return self._batch(goal, x, chosen, EXAMPLES - start)
+
+        stop = len(self.images) if self.stop is None else self.stop
+        return in_parts(self.start, stop, self.batch_size, part)
+
+    def _goal(self) -> Goal:
+        if self.role == "inside":
+            return look_out(self.detector)
+        like = self.detector.model.mean
+        known = None if self.exemplars is None else self.exemplars.thin(EXEMPLARS).pixels().to(like)
+        return look_in(self.detector, known)
+
+    def _starts(self, n: int) -> Images:
+        """Images of the other side, for the few that are examined further."""
+        if self.other_side is None:
+            return torch.empty(n, *self.images.shape)
+        places = torch.tensor(spaced(len(self.other_side), n))
+        return self.other_side.take(places[torch.arange(n) % len(places)]).pixels()
+
+    def _batch(self, goal: Goal, x: Images, chosen: Chosen, examples: int) -> tuple[Arrays, Arrays]:
+        found, direct = self._strongest(goal, x)
+        sign = 1 if self.role == "inside" else -1
+        with torch.no_grad():
+            # the attack's own word is not taken: what it returned is measured again
+            after, before = self.detector.score(found), self.detector.score(x)
+            left = ~self.threat.contains(found, x)
+        draws = partial(generator, self.seed, *self.purpose)
+        examination = Examination(self.detector, goal, self.attack, self.threat, draws)
+        some, few, starts = (v.to(x.device) for v in chosen)
+        facts = {
+            "scores": after,
+            "before": before,
+            "direct": sign * direct,
+            "left": left.byte(),
+            "sign": torch.full_like(after, sign).char(),
+            "enough": torch.full_like(after, self.enough),
+            "control_before": before[some],
+            "control_after": after[some],
+            **examination.gradient(x, some),
+            **examination.usual(x[some], found[some]),
+        }
+        if self.other_side is not None:
+            facts |= {"few_after": after[few]}
+            facts |= examination.further(x[few], found[few], starts.to(x))
+        look = slice(0, max(0, examples))
+        looks = {"original": x[look], "attacked": found[look], "before": before[look]}
+        return _numpy(facts), _numpy(looks | {"after": after[look]})
+
+    def _strongest(self, goal: Goal, x: Images) -> tuple[Images, Scores]:
+        """The best of what is found for the goal and its variants; what the goal alone led to."""
+        if isinstance(self.attack, WorstOf):
+            return self._worst(self.attack, goal, x)
+        best, reached = Best(x), []
+        for i, wanted in enumerate(self.attack.aims(goal)):
+            # fresh ones for a batch: each image's noise depends on its pixels, not on its batch
+            variant = ("variant", i - 1) if i else ()
+            g = generator(self.seed, *self.purpose, *variant)
+            found = self.attack(wanted, x, self.threat, g)
+            with torch.no_grad():
+                reached.append(goal(found))
+            best.offer(found, reached[-1])
+        return best.x, reached[0]
+
+    def _worst(self, attack: WorstOf, goal: Goal, x: Images) -> tuple[Images, Scores]:
+        """The same for an attack that tries the variants by itself."""
+        goal = attack.prepared(goal, x)
+        with torch.no_grad():
+            direct = goal(x)
+        noise = Noise(x, generator(self.seed, *self.purpose))
+        for reached in attack.stages(goal, x, self.threat, noise):
+            if reached.stage.climbs == "own":
+                direct = torch.maximum(direct, reached.value)
+        return reached.best.x, direct
+
+
+def score_clean(
+    detectors: Mapping[str, Detector], images: ImageSet, batch_size: int
+) -> Iterator[Arrays]:
+    """Scores of every detector, batch by batch, all output-based ones from one forward pass."""
+    like = next(iter(detectors.values())).model.mean  # its device and its precision
+
+    def part(start: int, end: int) -> Arrays:
+        with torch.no_grad():
+            return _numpy(score_all(detectors, _pixels(images, start, end, like)))
+
+    return in_parts(0, len(images), batch_size, part)
+
+
+def classes(model: Model, images: ImageSet, batch_size: int) -> Iterator[Arrays]:
+    """The class that the network gives each image, batch by batch."""
+
+    def part(start: int, end: int) -> Arrays:
+        with torch.no_grad():
+            z = model(_pixels(images, start, end, model.mean)).logits
+        return _numpy({"class": z.argmax(dim=1)})
+
+    return in_parts(0, len(images), batch_size, part)
+
+
+def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, int]:
+    """Share of the labelled images that the network gets right, and how many have a label."""
+    if images.labels is None or not bool((images.labels >= 0).any()):
+        return 0.0, 0
+    return share_right(images, join(list(classes(model, images, batch_size)))["class"])
+
+
+def share_right(images: ImageSet, given: NDArray[np.int64]) -> tuple[float, int]:
+    """The same from the classes that the network gave."""
+    labels = np.full(len(images), -1) if images.labels is None else images.labels.numpy()
+    labelled = int((labels >= 0).sum())
+    return (int((given == labels).sum()) / labelled if labelled else 0.0), labelled
+
+
+@dataclass
+class Cost:
+    """Images passed through the network, and the time it took."""
+
+    forwards: int = 0
+    backwards: int = 0
+    seconds: float = 0.0
+
+
+@contextmanager
+def metered(model: Model) -> Iterator[Cost]:
+    """Count every pass through `model` while the block runs."""
+    cost = Cost()
+    start = perf_counter()
+
+    def passed(_: Model, __: tuple[object, ...], out: Outputs) -> None:
+        n = len(out.features)
+        cost.forwards += n
+        if out.features.requires_grad:  # whatever the score uses, its gradient comes by here
+
+            def returned(_: Tensor) -> None:
+                cost.backwards += n
+
+            out.features.register_hook(returned)
+
+    handle = model.register_forward_hook(passed)
+    try:
+        yield cost
+    finally:
+        handle.remove()
+        cost.seconds = perf_counter() - start
+
+
+def join(parts: list[Arrays]) -> Arrays:
+    """The batches of one unit, end to end."""
+    return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+
+
+def _pixels(images: ImageSet, start: int, end: int, like: Tensor) -> Images:
+    """Some of the images, on the device and in the precision of `like`."""
+    return images.take(torch.arange(start, end)).pixels().to(like)
+
+
+def _numpy(tensors: dict[str, Tensor]) -> Arrays:
+    return {k: v.detach().cpu().contiguous().numpy() for k, v in tensors.items()}

@@ -1,18 +1,20 @@
-"""A guard from words: what `rood fit` is told, and the guard it means."""
+"""From settings to a guard: fitted, calibrated, and tried on images it has not seen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from rood import data
 from rood.data.base import ImageSet
 from rood.errors import InputError
 from rood.evaluation.manifest import full_precision, versions
-from rood.evaluation.settings import FIT_BATCH, AuditSettings, prepare
+from rood.evaluation.prepare import FIT_BATCH, prepare
+from rood.evaluation.settings import AuditSettings
 from rood.guard.calibration import check_rate
 from rood.guard.guard import Guard
 from rood.metrics import Interval, wilson
 from rood.models import checkpoint, zoo
 
-NOISE = "procedural:noise"  # that a guard rejects it is the least to ask; needs no file
+NOISE = "procedural:noise"  # every guard should reject it
 
 
 @dataclass(frozen=True)
@@ -26,29 +28,29 @@ class Fitted:
     notes: tuple[str, ...]  # about the images, one sentence each
 
 
-def fit(settings: AuditSettings, rate: float = 0.05) -> Fitted:
-    """Load, fit and calibrate; images are divided as an audit divides them."""
+def fit_guard(settings: AuditSettings, rate: float = 0.05) -> Fitted:
+    """Load, fit and calibrate; images are divided as in an audit."""
     if len(settings.models) != 1 or len(settings.detectors) != 1 or settings.detectors == ("all",):
         raise InputError(
             f"expected one network and one detector in a guard, got {', '.join(settings.models)} "
             f"and {', '.join(settings.detectors)}"
         )
     check_rate(rate)  # before what takes long
-    wanted = replace(settings, outside={"noise": NOISE}, threats=(), limit=None)
-    plan, about = prepare(wanted)
-    (name,), (detector_name,) = plan.detectors, settings.detectors
-    detector = plan.detectors[name][detector_name]
-    told = {"network": name, "detector": detector_name, **about, "versions": versions()}
+    bench = prepare(settings)
+    ((name, fitted),) = bench.detectors.items()
+    ((detector_name, detector),) = fitted.items()
+    told = {"network": name, "detector": detector_name, **bench.about, "versions": versions()}
     guard = Guard.calibrated(
         detector,
-        plan.calibrate.batches(FIT_BATCH, detector.model.mean.device),
+        bench.calibrate.batches(FIT_BATCH, detector.model.mean.device),
         rate=rate,
-        classes=_class_names(settings.models[0], detector.model.classes, plan.calibrate),
+        classes=_class_names(settings.models[0], detector.model.classes, bench.calibrate),
         about=told,
     )
+    noise = data.load(NOISE, shape=bench.inside.shape)
     with full_precision():
-        test, noise = (_rejected(guard, images) for images in (plan.inside, plan.outside["noise"]))
-    return Fitted(guard, test, len(plan.inside), noise, plan.calibrate.notes)
+        rejected = [_rejected(guard, images) for images in (bench.inside, noise)]
+    return Fitted(guard, rejected[0], len(bench.inside), rejected[1], bench.calibrate.notes)
 
 
 def _class_names(model: str, classes: int, images: ImageSet) -> Sequence[str]:

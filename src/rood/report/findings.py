@@ -6,7 +6,7 @@ from typing import Literal
 
 from rood.evaluation.checks import checks
 from rood.evaluation.checks.base import Wording
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 from rood.report.numbers import Budget, Numbers, budget, lowest
 from rood.report.words import count, listed, number, shown
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from rood.evaluation.store import Array, Contents, Examples
 from rood.report.numbers import Numbers, eps_of, in_row_order
-from rood.report.read import Array, Examples, Folder
 from rood.report.words import shown
 
 MOST_GROUPS = 16
@@ -40,7 +40,7 @@ class Group:
     pictures: list[Example]
 
 
-def groups(folder: Folder, numbers: Numbers) -> list[Group]:
+def groups(folder: Contents, numbers: Numbers) -> list[Group]:
     """The strongest attack of every detector first, as many as the page has room for."""
     room = MOST_BYTES
     found: list[Group] = []

@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
 
 SIDES = ("outside", "inside", "both")
 NORMS = {"linf": "L∞", "l2": "L2"}

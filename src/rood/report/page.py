@@ -10,10 +10,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood._files import write_whole
+from rood.evaluation.store import Contents, read_folder, said_plainly
 from rood.report import findings, gallery, tables
 from rood.report.figures import figures
 from rood.report.numbers import Numbers
-from rood.report.read import Folder, read_folder
 from rood.report.templating import asset, embedded, environment, policy
 from rood.report.words import count, number, percent, shown
 
@@ -21,11 +21,12 @@ from rood.report.words import count, number, percent, shown
 def write_report(folder: Path) -> Path:
     """Write folder/report.html from what the folder holds; return its path."""
     path = Path(folder) / "report.html"
-    write_whole(path, render(read_folder(path.parent)).encode())
+    with said_plainly(path.parent):
+        write_whole(path, render(read_folder(path.parent)).encode())
     return path
 
 
-def render(folder: Folder) -> str:
+def render(folder: Contents) -> str:
     """The page as one string: the same folder gives the same bytes."""
     numbers = Numbers(folder.rows)
     drawn = figures(folder, numbers)
@@ -44,7 +45,7 @@ def render(folder: Folder) -> str:
     )
 
 
-def _facts(folder: Folder, numbers: Numbers) -> dict[str, Any]:
+def _facts(folder: Contents, numbers: Numbers) -> dict[str, Any]:
     manifest = folder.manifest or {}
     return {
         "headline": findings.headline(folder.rows),

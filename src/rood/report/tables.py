@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rood.evaluation.checks.base import Wording
-from rood.evaluation.results import Row
+from rood.evaluation.rows import Row
+from rood.evaluation.store import Contents
 from rood.report.findings import explain
 from rood.report.numbers import SIDES, Numbers, budget, highest, lowest
-from rood.report.read import Folder
 from rood.report.words import percent, shown
 
 SEVERITY = {"-": 0, "pass": 1, "warn": 2, "fail": 3}
@@ -153,7 +153,7 @@ def all_numbers(numbers: Numbers) -> dict[str, Any]:
     }
 
 
-def unfinished(folder: Folder, numbers: Numbers) -> str:
+def unfinished(folder: Contents, numbers: Numbers) -> str:
     """One sentence on what an audit that has not ended still lacks; empty when nothing does."""
     said = list(folder.problems)
     manifest = folder.manifest or {}

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 
-from rood.evaluation.checks.base import Case, Check, Flag
-from rood.evaluation.results import Verdict
+from rood.evaluation.checks.base import Case, Check, Flag, Verdict
 from rood.registry import Registry
 
 registry: Registry[Check] = Registry(__name__, Check)

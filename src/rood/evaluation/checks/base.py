@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rood import metrics
-from rood.evaluation.results import Side, Verdict
 
+Side = Literal["none", "inside", "outside", "both"]  # which one is attacked
+Verdict = Literal["-", "pass", "warn", "fail"]  # "-": nothing was attacked, nothing to judge
 Arrays = Mapping[str, NDArray[Any]]
 Scores = NDArray[np.floating]
 

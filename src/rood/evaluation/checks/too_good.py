@@ -2,8 +2,7 @@
 
 import math
 
-from rood.evaluation.checks.base import Case, Check, Wording
-from rood.evaluation.results import Verdict
+from rood.evaluation.checks.base import Case, Check, Verdict, Wording
 
 
 class TooGood(Check):

@@ -1,32 +1,45 @@
-"""Who carries out the units of an audit: this process, or the workers of a cluster.
+"""Who does the tasks of an audit: this process, or the workers of a Ray cluster.
 
-Both do the very same units; the order in which these end changes nothing.
+Both do the very same tasks, and the order in which these end changes nothing.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 from rood.errors import InputError
 from rood.evaluation.plan import Plan
-from rood.evaluation.tasks import Found, Work
+from rood.evaluation.tasks import Found, Task
 from rood.registry import unknown
 
-# units in, each with what it came to out, in any order
-Results = Callable[[Sequence[Work]], Iterator[tuple[Work, dict[str, Found]]]]
+# takes tasks, gives each back with what it found, in any order
+Perform = Callable[[Sequence[Task]], Iterator[tuple[Task, dict[str, Found]]]]
 
 
 class Engine(ABC):
-    """Where units run."""
+    """Where tasks run."""
 
     @abstractmethod
-    def opened(self, plan: Plan) -> AbstractContextManager[Results]:
-        """Get ready for the units of a plan; let go at the end of the block."""
+    def opened(self, plan: Plan) -> AbstractContextManager[Perform]:
+        """Get ready for the tasks of a plan; release everything at the end of the block."""
+
+
+class Local(Engine):
+    """One task after the other, in this process."""
+
+    @contextmanager
+    def opened(self, plan: Plan) -> Iterator[Perform]:
+        """A plain loop."""
+
+        def perform(tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[str, Found]]]:
+            for task in tasks:
+                yield task, task.do(plan)
+
+        yield perform
 
 
 def pick(name: str, workers: int | None, address: str | None, device: str) -> Engine:
-    """The engine called so; `device` as an audit's settings have it."""
-    from rood.evaluation.engines.local import Local
+    """The engine with this name; `device` as in an audit's settings."""
     from rood.evaluation.engines.ray import Ray
 
     if name not in ("local", "ray"):

@@ -1,7 +1,7 @@
-"""Units on the workers of a Ray cluster: a local one that is started here, or one that runs.
+"""Tasks on the workers of a Ray cluster: one that is started here, or one that is running.
 
-Plan, networks and images are put into the object store once; a unit is a few words, and what it
-came to goes back to this process, which alone writes. Ray starts a unit again elsewhere when its
+Plan, networks and images are put into the object store once; a task is a few words, and what it
+found goes back to this process, the only one that writes. Ray repeats a task elsewhere when its
 worker or node is lost.
 """
 
@@ -22,18 +22,18 @@ import torch
 
 from rood.data.base import ImageSet
 from rood.errors import CapabilityError, InputError, first_line
-from rood.evaluation.engines import Engine, Results
+from rood.evaluation.engines import Engine, Perform
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.plan import Plan
-from rood.evaluation.tasks import Found, Work
+from rood.evaluation.tasks import Found, Task
 
-TRIES = 3  # more, for a unit whose worker is lost or fails
-AHEAD = 1000  # units that a cluster is told of, so that it sees what it could grow for
+TRIES = 3  # more, for a task whose worker is lost or fails
+AHEAD = 1000  # tasks submitted at once, so that a cluster that can grow sees the demand
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(Engine):
-    """One unit a worker, each with one core, and with a GPU where there are any."""
+    """One task per worker, each with one core, and with a GPU where there are any."""
 
     workers: int | None = None  # at most; None: a core or a GPU each
     address: str | None = None  # of a running cluster, "auto" for the one here; None: start one
@@ -44,7 +44,7 @@ class Ray(Engine):
             raise InputError(f"expected at least 1 worker, got {self.workers}")
 
     @contextmanager
-    def opened(self, plan: Plan) -> Iterator[Results]:
+    def opened(self, plan: Plan) -> Iterator[Perform]:
         ray = _imported()
         with self._cluster(ray):
             device = self._device(ray, plan)
@@ -55,8 +55,8 @@ class Ray(Engine):
                 retry_exceptions=[RuntimeError, OSError],
             )
             held = _put(ray, (_on_cpu(plan), device, versions()))
-            # in a list, or Ray would unpack the plan for every unit
-            yield partial(_results, ray, partial(do.remote, [held], sys.path), self._ahead())
+            # in a list, or Ray would unpack the plan for every task
+            yield partial(_perform, ray, partial(do.remote, [held], sys.path), self._ahead())
 
     @contextmanager
     def _cluster(self, ray: Any) -> Iterator[None]:
@@ -82,11 +82,11 @@ class Ray(Engine):
         return self.device or plan.model(next(iter(plan.detectors))).mean.device.type
 
     def _gpus(self, ray: Any, device: str) -> float:
-        """GPUs a worker; a part of one where more workers were asked for than there are GPUs."""
+        """GPUs per worker; a fraction where more workers are asked for than there are GPUs."""
         if not device.startswith("cuda"):
             return 0.0
         if self.address:
-            return 1.0  # those of a cluster that grows may be still to come
+            return 1.0  # a cluster that grows may add its GPUs later
         if not (there := ray.cluster_resources().get("GPU", 0.0)):
             raise CapabilityError("expected a GPU on this machine for workers on cuda, got none")
         return min(1.0, there / (self.workers or there))
@@ -95,20 +95,20 @@ class Ray(Engine):
         return self.workers if self.workers and self.address else AHEAD
 
 
-def _results(
-    ray: Any, start: Callable[[Work], Any], ahead: int, units: Sequence[Work]
-) -> Iterator[tuple[Work, dict[str, Found]]]:
-    left, running = iter(units), dict[Any, Work]()
+def _perform(
+    ray: Any, start: Callable[[Task], Any], ahead: int, tasks: Sequence[Task]
+) -> Iterator[tuple[Task, dict[str, Found]]]:
+    left, running = iter(tasks), dict[Any, Task]()
     try:
         while True:
-            running |= {start(unit): unit for unit in islice(left, ahead - len(running))}
+            running |= {start(task): task for task in islice(left, ahead - len(running))}
             if not running:
                 return
             (ended,), _ = ray.wait(list(running), num_returns=1)
             yield running.pop(ended), _fetched(ray, ended)
-    finally:  # something failed: a cluster of others must not work on
-        for task in running:
-            ray.cancel(task)
+    finally:  # after a failure a shared cluster must not keep working
+        for submitted in running:
+            ray.cancel(submitted)
 
 
 def _imported() -> Any:
@@ -120,14 +120,14 @@ def _imported() -> Any:
         raise CapabilityError("needs ray: pip install 'rood[ray]'") from e
 
 
-def _do(held: list[Any], path: list[str], unit: Work) -> dict[str, Found]:
-    """One unit, in a worker."""
+def _do(held: list[Any], path: list[str], task: Task) -> dict[str, Found]:
+    """One task, in a worker."""
     sys.path += [p for p in path if p not in sys.path]  # where a user's networks may be defined
     torch.set_num_threads(1)
     plan = _plan(held[0])
     try:
         with full_precision():
-            return unit.do(plan)
+            return task.do(plan)
     except getattr(torch, "AcceleratorError", ()):
         logging.exception("a GPU that has failed once fails this process for good")
         os._exit(1)  # a new process takes over
@@ -135,7 +135,7 @@ def _do(held: list[Any], path: list[str], unit: Work) -> dict[str, Found]:
 
 @lru_cache(maxsize=1)
 def _plan(held: Any) -> Plan:
-    """The plan, fetched and moved to the device once a process."""
+    """The plan, fetched and moved to the device once per process."""
     ray = _imported()
     try:
         plan, device, theirs = ray.get(held)
@@ -154,7 +154,7 @@ def _plan(held: Any) -> Plan:
 
 
 def _put(ray: Any, value: Any) -> Any:
-    """Into the object store, images as arrays, which the workers of a node share."""
+    """Put a value into the object store, images as arrays, which the workers of a node share."""
     ray.util.register_serializer(ImageSet, serializer=_plain, deserializer=_images)
     try:
         return ray.put(value)
@@ -198,6 +198,6 @@ def _fetched(ray: Any, ended: Any) -> dict[str, Found]:
         raise e.cause from e
     except ray.exceptions.RayError as e:
         raise CapabilityError(
-            f"expected a worker to live through a unit, lost {TRIES + 1} ({first_line(e)}): "
+            f"expected a worker to finish a task, lost {TRIES + 1} ({first_line(e)}): "
             "is memory short?"
         ) from e

@@ -1,13 +1,13 @@
 """The figures of the page, one a file, in the order in which they appear."""
 
+from rood.evaluation.store import Contents
 from rood.report.figures import eps, fall, scores
 from rood.report.figures.base import Figure
 from rood.report.numbers import Numbers
-from rood.report.read import Folder
 
 __all__ = ["Figure", "figures"]
 
 
-def figures(folder: Folder, numbers: Numbers) -> list[Figure]:
+def figures(folder: Contents, numbers: Numbers) -> list[Figure]:
     """Every figure; one without numbers has no drawing."""
     return [fall.figure(numbers), eps.figure(numbers), scores.figure(folder, numbers)]

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from rood.evaluation.store import Array, Contents, Origin
 from rood.report.figures.base import GRID, Drawing, Figure, labels, trace
 from rood.report.numbers import Numbers, budget, eps_of, in_row_order
-from rood.report.read import Array, Folder, Origin
 from rood.report.words import percent, shown
 
 BINS = 40
@@ -19,7 +19,7 @@ Pair = dict[str, Array]  # role -> scores
 Sets = dict[Origin, Array]
 
 
-def figure(folder: Folder, numbers: Numbers) -> Figure:
+def figure(folder: Contents, numbers: Numbers) -> Figure:
     """A drawing for each network, detector, OOD set and attack."""
     finite = {item.origin: item.scores[np.isfinite(item.scores)] for item in folder.scores}
     sets = {origin: scores for origin, scores in finite.items() if len(scores)}

@@ -1,0 +1,406 @@
+"""From settings to a bench: networks loaded, images divided, detectors fitted."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from rood import config, data, detectors
+from rood._device import pick_device
+from rood.attacks import registry as attacks
+from rood.attacks.base import Attack
+from rood.data.base import SHARES, SPLIT_RULE, ImageSet, Shape, at_once, refuse_overlap, split
+from rood.data.contamination import contamination
+from rood.detectors.base import Detector
+from rood.errors import CapabilityError, InputError, RoodError
+from rood.evaluation.manifest import full_precision
+from rood.evaluation.plan import Plan, check_enough
+from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings
+from rood.evaluation.tasks import accuracy
+from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
+from rood.goals import look_in
+from rood.models import zoo
+from rood.models.load import find_network, has_card, is_function, load_network
+from rood.models.model import Model
+from rood.models.sources.base import ForeignNetwork
+from rood.models.wrap import without_features
+from rood.threat import parse
+
+# fixed: fitted values differ in their last bits between batch sizes, and a run may continue another
+FIT_BATCH = 128
+MOST_AT_ONCE = 256  # images of a batch
+# for networks of other people, which may have been trained on none of these images
+OTHERS_SHARES = {"fit": 0.5, "calibrate": 0.2, "test": 0.3}
+QUICK_STEPS = 20  # of PGD by default
+CHANCE_IMAGES = 200  # on which accuracy is checked before anything is attacked
+NEAR = 0.1  # of the way from chance to perfect: what still counts as near chance
+
+Networks = Mapping[str, tuple[Model, dict[str, Any]]]  # each with its card, by a short name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Networks with their fitted detectors, and ID images divided: what every evaluation needs."""
+
+    detectors: Mapping[str, Mapping[str, Detector]]  # by model name, then by detector name; fitted
+    fit: ImageSet  # what the detectors were fitted on
+    calibrate: ImageSet  # sets the threshold
+    inside: ImageSet  # for the tests
+    about: Mapping[str, Any]  # for the manifest: how images were divided, notes, skipped detectors
+
+    def load(self, spec: str, s: AuditSettings) -> ImageSet:
+        """Images from elsewhere, with notes on what makes them an unfair OOD set."""
+        return _beside([self.fit, self.calibrate, self.inside], spec, s, s.limit)
+
+
+def prepare(s: AuditSettings) -> Bench:
+    """Load networks and images, and fit the detectors."""
+    makers, device = _makers(s), pick_device(s.device)
+    return _fitted(s, makers, device, *_loaded(s))
+
+
+def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Plan:
+    """The plan that the settings describe.
+
+    earlier: what the manifest of the run to continue says about its time limit.
+    """
+    start = perf_counter()
+    threats, makers, attack = [parse(t) for t in s.threats], _makers(s), made_attack(s)
+    device = pick_device(s.device)
+    networks, parts = _loaded(s)
+    ours, most = list(parts.values()), _at_most(s)
+    # before the detectors are fitted, which takes longer
+    outside = {n: _beside(ours, spec, s, most) for n, spec in s.outside.items()}
+    bench = _fitted(s, makers, device, networks, parts)
+    fitted, limit, about = bench.detectors, s.limit, dict(bench.about)
+    if s.budget is not None:
+        choice = _earlier(s, earlier) or _choice(s, bench, start)
+        attack, limit = choice.attack, choice.limit
+        fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
+        about["budget"] = choice.to_dict()
+        late = [f"{n}: does not fit into {s.budget}" for n in choice.dropped]
+        about |= {"skipped": [*about.get("skipped", ()), *late]} if late else {}
+    return Plan(
+        detectors=fitted,
+        calibrate=bench.calibrate,
+        inside=bench.inside.thin(limit),
+        outside={n: images.thin(limit) for n, images in outside.items()},
+        threats=threats,
+        attack=attack,
+        seed=s.seed,
+        batch_size=s.batch_size,
+        about=about,
+    )
+
+
+def made_attack(s: AuditSettings) -> Attack:
+    """The attack with its options."""
+    quick = {"steps": QUICK_STEPS} if s.attack == "pgd" else {}
+    return _made(attacks.get(s.attack), quick | s.attack_options, "attack_options")
+
+
+def _makers(s: AuditSettings) -> dict[str, Any]:
+    names: Sequence[str] = s.detectors or FEW
+    if tuple(names) == ("all",):
+        every = detectors.registry.names()
+        names = [n for n in every if not hasattr(detectors.registry.get(n), "example")]
+    makers = {name: detectors.registry.get(name) for name in names}
+    for name in s.options:
+        if name not in makers:
+            raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
+    return makers
+
+
+def _made(make: Any, options: Mapping[str, object], where: str, *args: Any) -> Any:
+    """make(*args, **options), each option checked against the constructor's annotations."""
+    return make(*args, **config.arguments(make, options, where, but={"compare"}))
+
+
+# --- loading: networks, and images of one shape for all of them
+
+
+def _loaded(s: AuditSettings) -> tuple[Networks, dict[str, ImageSet]]:
+    networks, shape = load_networks(s)
+    return networks, divided(s, shape)
+
+
+def load_networks(s: AuditSettings) -> tuple[Networks, Shape]:
+    """Each network with its card, by a short name, and the shape of the images for all."""
+    if len(set(s.models)) > 1 and (s.weights or s.mean or s.std):
+        raise InputError(
+            f"expected one network beside --weights, --mean and --std, got {len(s.models)}"
+        )
+    given = {"weights": s.weights, "mean": s.mean or None, "std": s.std or None}
+    found: dict[str, tuple[Model, dict[str, Any]] | ForeignNetwork] = {}
+    for spec in s.models:
+        find: Any = load_network if has_card(spec) else find_network
+        found[_short_name(spec, s.models)] = find(spec, **given)
+    shape = _shape(s, found)
+    return {
+        n: f.build(shape) if isinstance(f, ForeignNetwork) else f for n, f in found.items()
+    }, shape
+
+
+def _shape(
+    s: AuditSettings, found: Mapping[str, tuple[Model, dict[str, Any]] | ForeignNetwork]
+) -> Shape:
+    own = {n: _three(f[1]["shape"]) for n, f in found.items() if not isinstance(f, ForeignNetwork)}
+    others = {n: f.shape for n, f in found.items() if isinstance(f, ForeignNetwork) and f.shape}
+    size = None if s.size is None else _size(s.size)
+    # networks of rood take one size; those that know their own resize what else they get
+    stated = own or ({} if size else others)
+    if len(set(stated.values())) > 1:
+        hint = "" if own else ": choose one with --size, and each resizes to its own"
+        raise InputError(f"expected networks that take images of one shape, got {stated}{hint}")
+    if own and size and size != next(iter(own.values()))[1:]:
+        raise InputError(f"expected no --size beside networks of rood, which take {stated}")
+    if stated:
+        return next(iter(stated.values()))
+    c, *own_size = next(iter(others.values()), None) or data.load(s.inside, limit=1).shape
+    h, w = size or own_size
+    return c, h, w
+
+
+def _short_name(spec: str, others: tuple[str, ...]) -> str:
+    """The last part of a name or path, unless two networks share it."""
+    alike = [n for n in others if _last(n) == _last(spec)]
+    return spec if len(set(alike)) > 1 else _last(spec)
+
+
+def _last(spec: str) -> str:
+    kind, colon, rest = spec.partition(":")
+    if colon and kind in ("hf", "timm"):
+        return rest.rstrip("/").rpartition("/")[2]
+    return spec if is_function(spec) else Path(spec).stem
+
+
+def _size(text: str) -> tuple[int, int]:
+    if not (match := re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", text)):
+        raise InputError(f"expected a size such as 32 or 32x48 (height x width), got {text!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def _three(shape: Any) -> Shape:
+    c, h, w = shape
+    return int(c), int(h), int(w)
+
+
+def divided(s: AuditSettings, shape: Shape) -> dict[str, ImageSet]:
+    """The ID images that fit, calibrate and test."""
+    inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
+    if s.train is None:
+        # ours were trained on a part of their images, which must stay the part that fits
+        ours = any(n in zoo.names() or n.endswith(".safetensors") for n in s.models)
+        return split(inside, "", **(SHARES if ours else OTHERS_SHARES))
+    parts = split(inside, "threshold", calibrate=0.25, test=0.75)
+    parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
+    refuse_overlap(parts["fit"], parts["test"], "--train", "the test images")
+    refuse_overlap(parts["fit"], parts["calibrate"], "--train", "the threshold's images")
+    return parts
+
+
+def _beside(inside: Sequence[ImageSet], spec: str, s: AuditSettings, limit: int | None) -> ImageSet:
+    """Images from elsewhere, with notes on what makes them an unfair OOD set."""
+    images = data.load(spec, shape=inside[0].shape, limit=limit, skip_bad=s.skip_bad)
+    return replace(images, notes=(*images.notes, *contamination(inside, images)))
+
+
+def _at_most(s: AuditSettings) -> int | None:
+    """Images to read per set: a time limit chooses among more than are used in the end."""
+    return MOST if s.budget is not None and s.limit in (None, DEFAULT_LIMIT) else s.limit
+
+
+# --- fitting the detectors that can serve
+
+
+def _fitted(
+    s: AuditSettings,
+    makers: Mapping[str, Any],
+    device: torch.device,
+    networks: Networks,
+    parts: Mapping[str, ImageSet],
+) -> Bench:
+    fit, calibrate = parts["fit"], parts["calibrate"]
+    fitted: dict[str, dict[str, Detector]] = {}
+    notes, skipped = list[str](), dict[str, None]()  # each sentence once, in order
+    size = at_once(fit.shape, FIT_BATCH) if device.type == "cpu" else FIT_BATCH
+    for m, (model, card) in networks.items():
+        _check_classes(m, model.to(device), fit)
+        made = {
+            n: _made(make, s.options.get(n, {}), f"options.{n}", model)
+            for n, make in makers.items()
+        }
+        fitted[m], sentences = servable(made, fit, m, logits_only=card["logits_only"])
+        check_enough(calibrate)  # before what takes long
+        with full_precision():
+            detectors.fit_all(fitted[m].values(), fit.batches(size, device))
+        skipped |= dict.fromkeys(sentences)
+        notes += [f"{m}: {note}" for note in card["notes"]]
+        notes += near_chance(model, parts["test"], m, size)
+    told = {"notes": notes, "skipped": list(skipped)}
+    return Bench(
+        detectors=fitted,
+        fit=fit,
+        calibrate=calibrate,
+        inside=parts["test"],
+        about={"split": _told(s, parts)} | {k: v for k, v in told.items() if v},
+    )
+
+
+def _told(s: AuditSettings, parts: Mapping[str, ImageSet]) -> dict[str, Any]:
+    """How the images were divided, for the manifest."""
+    counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
+    fit_on = f"part of {s.inside}" if s.train is None else s.train
+    notes = list(parts["fit"].notes)
+    told = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
+    return told | ({"notes on fit": notes} if notes else {})
+
+
+def _check_classes(name: str, model: Model, fit: ImageSet) -> None:
+    if fit.labels is not None and int(fit.labels.max()) >= model.classes:
+        raise InputError(
+            f"expected labels 0 to {model.classes - 1} for {name}, got up to "
+            f"{int(fit.labels.max())}: are these the network's classes?"
+        )
+
+
+def near_chance(model: Model, images: ImageSet, name: str, batch_size: int) -> tuple[str, ...]:
+    """A note where the network's accuracy on ID images is hardly above chance."""
+    right, n = accuracy(model, images.thin(CHANCE_IMAGES), batch_size)
+    chance = 1 / model.classes
+    if n == 0 or right > chance + NEAR * (1 - chance):
+        return ()
+    return (
+        f"{name}: accuracy {right:.3f} on {n} labelled images is near chance, {chance:.3f}: "
+        "wrong mean/std or class order?",
+    )
+
+
+def servable(
+    found: Mapping[str, Detector], fit: ImageSet, name: str, *, logits_only: bool
+) -> tuple[dict[str, Detector], list[str]]:
+    """The detectors that network and images can serve, and a sentence about the others."""
+    kept, skipped = dict(found), list[str]()
+    rules = [_lack_labels, _lack_classes, *([_lack_features] if logits_only else [])]
+    for rule in rules:
+        dropped, why, refusal = rule(kept, fit, name)
+        if len(dropped) == len(kept):
+            raise refusal
+        kept = {n: d for n, d in kept.items() if n not in dropped}
+        skipped += [f"{', '.join(dropped)}: {why}"] if dropped else []
+    return kept, skipped
+
+
+_Rule = tuple[list[str], str, RoodError]  # detectors to skip, why, and the error if none is left
+
+
+def _lack_labels(found: Mapping[str, Detector], fit: ImageSet, name: str) -> _Rule:
+    all_labelled = fit.labels is not None and bool((fit.labels >= 0).all())
+    dropped = [] if all_labelled else [n for n, d in found.items() if needs_labels(d)]
+    refusal = InputError(
+        f"expected labelled images to fit {', '.join(dropped)}, got none in {fit.name!r}: "
+        "put them in one folder per class, or name such a folder with --train"
+    )
+    return dropped, f"{fit.name!r} has unlabelled images", refusal
+
+
+def needs_labels(detector: Detector) -> bool:
+    """Whether it, or a detector inside it, learns from the classes of images."""
+    return any(d.needs_labels for d in detector.modules() if isinstance(d, Detector))
+
+
+def _lack_classes(found: Mapping[str, Detector], fit: ImageSet, name: str) -> _Rule:
+    """Where some classes have no image: detectors that learn class by class."""
+    classes = next(iter(found.values())).model.classes
+    there = set() if fit.labels is None else set(fit.labels[fit.labels >= 0].tolist())
+    lacking = sorted(set(range(classes)) - there) if there else []
+    dropped = [
+        n for n, d in found.items() if lacking and needs_labels(d) and not _fits_on_few(d, fit)
+    ]
+    more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    refusal = InputError(
+        f"expected training images of all {classes} classes to fit {', '.join(dropped)}, got "
+        f"none of class {', '.join(map(str, lacking[:3]))}{more} in {fit.name!r}: "
+        "give some, or other detectors"
+    )
+    return dropped, f"{fit.name!r} has images of {len(there)} of {classes} classes", refusal
+
+
+def _fits_on_few(detector: Detector, fit: ImageSet) -> bool:
+    """Try two images, which lack nearly every class."""
+    few = fit.take(torch.arange(min(len(fit), 2)))
+    try:
+        detectors.fit_all([detector], few.batches(2, detector.model.mean.device))
+    except InputError:
+        return False
+    return True
+
+
+def _lack_features(found: Mapping[str, Detector], fit: ImageSet, name: str) -> _Rule:
+    """Where a network gives logits alone: detectors that read features, found by trying."""
+    dropped = [n for n, d in found.items() if _reads_features(d, fit)]
+    refusal = CapabilityError(
+        f"expected detectors of the logits, which are all that {name} gives, got "
+        f"{', '.join(dropped)}, which read features: take msp, energy, entropy, gen, odin, ..."
+    )
+    return dropped, f"{name} gives logits only, no features", refusal
+
+
+def _reads_features(detector: Detector, fit: ImageSet) -> bool:
+    device = detector.model.mean.device
+    few = fit.take(torch.arange(min(len(fit), 64)))
+    try:
+        with without_features(detector.model), torch.no_grad():
+            detectors.fit_all([detector], few.batches(64, device))
+            detector.score(few.take(torch.arange(1)).pixels(device))
+    except CapabilityError:
+        return True
+    except RoodError:
+        return False  # too few images, a class without any: the fit itself will say so
+    return False
+
+
+# --- what fits into a time limit
+
+
+def _choice(s: AuditSettings, bench: Bench, start: float) -> Choice:
+    """What fits into the time limit; whatever the user has given stays as it is."""
+    assert s.budget is not None
+    shape, on_cpu = bench.inside.shape, pick_device(s.device).type == "cpu"
+    batch_size = s.batch_size or (at_once(shape, MOST_AT_ONCE) if on_cpu else MOST_AT_ONCE)
+    some = bench.inside.thin(min(batch_size, FEWEST))
+    each: dict[str, tuple[float, int]] = {}
+    for ds in bench.detectors.values():
+        for n, d in ds.items():
+            x = some.pixels().to(d.model.mean)
+            before, _ = each.get(n, (0.0, 0))
+            each[n] = (before + gradient_time(d, x), len(look_in(d).variants))
+    attack, limit = _given(s)
+    return choose(
+        s.budget,
+        perf_counter() - start,  # measuring took time too
+        each,
+        sets=1 + len(s.outside),
+        threats=len(s.threats),
+        attack=attack,
+        limit=limit,
+    )
+
+
+def _earlier(s: AuditSettings, facts: Mapping[str, Any] | None) -> Choice | None:
+    """What a run with the same time limit chose; what is given now goes before it."""
+    if not facts or facts.get("asked") != s.budget:
+        return None
+    choice = Choice.from_dict(facts)
+    attack, limit = _given(s)
+    return replace(choice, attack=attack or choice.attack, limit=limit or choice.limit)
+
+
+def _given(s: AuditSettings) -> tuple[Attack | None, int | None]:
+    """The attack and the images per set, where the user has named them."""
+    named = s.attack != "pgd" or bool(s.attack_options)
+    return made_attack(s) if named else None, None if s.limit == DEFAULT_LIMIT else s.limit
