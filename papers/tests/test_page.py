@@ -127,7 +127,7 @@ def test_the_page_draws_where_a_loss_went(tmp_path):
     )
     falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
     made = [point.found(y, x=10.0 * i) for i, y in enumerate(falls)]
-    (section,) = sections([*rows(), *made], {})
+    section = sections([*rows(), *made], {})[0]
     (panel,) = [p for p in section.panels if p.y == LOSS]
     assert panel.curves == {"a|b": [(10.0 * i, y) for i, y in enumerate(falls)]}
     assert LOSS in render([*rows(), *made], {}, tmp_path)
