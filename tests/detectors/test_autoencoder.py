@@ -133,3 +133,26 @@ def test_a_recipe_trains_one_and_its_file_scores_alike(tmp_path, monkeypatch):
     noise = drawn(40, 1, 8, 8)
     detector = AutoEncoder(model)
     assert auroc(inside=detector.score(toy(40, 5).pixels()), outside=detector.score(noise)) > 0.9
+
+
+@pytest.mark.parametrize("residual", ["l2", "l1", "mahalanobis"])
+def test_the_autoencoder_score_is_the_residual_written_out(world, residual):
+    model = trained_coder(world)
+    detector = AutoEncoder(model, residual=residual).fit(world.train)
+    with torch.no_grad():
+        left = lambda x: (x - model.net.reconstruct(x)).double().numpy()
+        train = left(torch.cat([x for x, _ in world.train]))
+        found, r = detector.score(world.inside).numpy(), left(world.inside)
+    want = []
+    for image in r:
+        total = 0.0
+        for place, value in np.ndenumerate(image):
+            column = train[(slice(None), *place)]
+            if residual == "l1":
+                total += abs(value)
+            elif residual == "l2":
+                total += value**2
+            else:
+                total += (value - column.mean()) ** 2 / max(column.var(), 1 / 255**2)
+        want.append(total / image.size)
+    np.testing.assert_allclose(found, want, rtol=1e-4)

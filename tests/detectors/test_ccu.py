@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import references as ref
 import torch
 from torch import Tensor
 from toy_training import SIDE, drawn, toy
@@ -302,3 +303,36 @@ def test_images_that_the_network_has_no_room_for_are_refused() -> None:
 def test_settings_that_make_no_objective_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(InputError, match=r"expected weight > 0"):
         CCU(**values)
+
+
+def test_ccu_ranks_as_the_confidence_of_the_paper_does(double: World) -> None:
+    detector = Detector.example(double.model).fit(double.train)
+    x = torch.cat([double.inside[:20], double.outside[:20]])
+    axes, scales = detector.axes_.numpy(), detector.scales_.numpy()
+    n, expected = x[0].numel(), []
+    for row, z in zip(x.flatten(1).numpy(), double.model(x).logits.numpy(), strict=True):
+        along = axes @ row
+        u = np.concatenate([along / scales[:-1], (row - axes.T @ along) / scales[-1]])
+        log_g = [
+            ref.lse(
+                np.array(
+                    [
+                        -n / 2 * lv - ((u - c) ** 2).sum() / (2 * math.exp(lv))
+                        for c, lv in zip(centres.numpy(), log_var.tolist(), strict=True)
+                    ]
+                )
+            )
+            for centres, log_var in (
+                (detector.inside_, detector.log_var_in_),
+                (detector.outside_, detector.log_var_out_),
+            )
+        ]
+        log_p = z - ref.lse(z)
+        top = np.logaddexp(log_p.max() + log_g[0], log_g[1] - math.log(3))
+        expected.append(-(top - np.logaddexp(*log_g)))
+    got = detector.score(x).numpy()
+    # -log q ties far away and near 0, where the score goes on: no pair may be turned round
+    for i in range(len(got)):
+        for j in range(len(got)):
+            if expected[i] > expected[j] + 1e-9:
+                assert got[i] > got[j]

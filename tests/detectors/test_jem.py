@@ -4,8 +4,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import references as ref
 import torch
+from references import close
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from toy_training import SIDE, drawn, toy
@@ -18,6 +21,7 @@ from rood.models import backbones
 from rood.models.generative.sgld import log_density, sampled
 from rood.models.model import Model
 from rood.models.wrap import wrap
+from rood.testing import World
 from rood.testing._support import as_in_production
 from rood.training import objectives
 from rood.training.loop import train
@@ -266,3 +270,27 @@ def test_an_unknown_kind_is_refused(world) -> None:
     said = pytest.raises(InputError, match="density, softmax or gradient, got 'mass'")
     with as_in_production(), said:
         Detector(world.model, kind="mass")
+
+
+H = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "reference"),
+    [(Detector.density, lambda z: -ref.lse(z)), (Detector.softmax, ref.margin)],
+)
+def test_jem_of_the_logits_equals_the_reference(double: World, make, reference) -> None:
+    x = torch.cat([double.inside[:10], double.outside[:10]])
+    expected = [reference(z) for z in double.model(x).logits.numpy()]
+    close(make(double.model).score(x), expected)
+
+
+def test_the_slope_of_jem_equals_differences_pixel_by_pixel(double: World) -> None:
+    x = double.inside[:2]
+    f = lambda x: np.array([ref.lse(z) for z in double.model(x).logits.numpy()])
+    squared = np.zeros(len(x))
+    for i in range(x[0].numel()):
+        step = torch.zeros_like(x)
+        step.view(len(x), -1)[:, i] = H
+        squared += ((f(x + step) - f(x - step)) / (2 * H)) ** 2
+    np.testing.assert_allclose(Detector.mass(double.model).score(x), np.log(squared) / 2, rtol=1e-5)

@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+import torch
 
 from rood.detectors import Mahalanobis
+from rood.models.model import Outputs
 
 
 def softmax(z):
@@ -134,3 +136,129 @@ def fitted_on(d, out, y):
 
 def close(got, want, rtol=1e-8):
     np.testing.assert_allclose(got.detach().numpy(), want, rtol=rtol, atol=1e-12)
+
+
+def head_energy(f, weight, bias):
+    """-lse(W f + b), one product at a time."""
+    z = [
+        sum(w * v for w, v in zip(row, f, strict=True)) + b
+        for row, b in zip(weight, bias, strict=True)
+    ]
+    return -lse(z)
+
+
+def percentile(values, p):
+    """Linear between neighbours of the sorted values."""
+    v = sorted(values)
+    place = (len(v) - 1) * p / 100
+    low = math.floor(place)
+    return v[low] + (place - low) * (v[min(low + 1, len(v) - 1)] - v[low])
+
+
+def kept(f, p):
+    """Places of the k largest; of equal ones, the first."""
+    k = len(f) - round(len(f) * p / 100)
+    return sorted(range(len(f)), key=lambda j: (-f[j], j))[:k]
+
+
+def gen_sum(z, gamma, top):
+    """The paper's: the M largest p, sum of p^gamma (1 - p)^gamma."""
+    p = sorted(softmax(z), reverse=True)[:top]
+    return sum(v**gamma * (1 - v) ** gamma for v in p)
+
+
+def kl_matching(queries, seen):
+    k = len(seen[0])
+    typical = []
+    for c in range(k):
+        mine = [softmax(z) for z in seen if max(range(k), key=lambda j: z[j]) == c]
+        typical.append(np.mean(mine, axis=0) if mine else np.eye(k)[c])
+    found = []
+    for z in queries:
+        p = softmax(z)
+        found.append(
+            min(
+                sum(a * (math.log(a) - math.log(max(b, 1e-12))) for a, b in zip(p, d, strict=True))
+                for d in typical
+            )
+        )
+    return found
+
+
+def ash(f, p, treatment):
+    """The shaped features of one image."""
+    places = kept(f, p)
+    before, after = sum(f), sum(f[j] for j in places)
+    shaped = [0.0] * len(f)
+    for j in places:
+        shaped[j] = {"p": f[j], "b": before / len(places), "s": f[j] * math.exp(before / after)}[
+            treatment
+        ]
+    return shaped
+
+
+def dice(queries, f, weight, bias, p):
+    mean = [sum(column) / len(f) for column in f.T]
+    contribution = [[w * m for w, m in zip(row, mean, strict=True)] for row in weight]
+    bar = percentile([v for row in contribution for v in row], p)
+    masked = [
+        [w if v > bar else 0.0 for w, v in zip(row, part, strict=True)]
+        for row, part in zip(weight, contribution, strict=True)
+    ]
+    return [head_energy(q, masked, bias) for q in queries]
+
+
+def she(queries, logits, f, y, z):
+    patterns = []
+    for c in range(len(z[0])):
+        mine = [(v, list(r)) for v, k, r in zip(f, y, z, strict=True) if k == c]
+        right = [v for v, r in mine if r.index(max(r)) == c]
+        patterns.append(np.mean(right or [v for v, _ in mine], axis=0))
+    predicted = [list(r).index(max(r)) for r in logits]
+    return [
+        -sum(a * b for a, b in zip(q, patterns[k], strict=True))
+        for q, k in zip(queries, predicted, strict=True)
+    ]
+
+
+def logits_of(model, x):
+    return [row.tolist() for row in model(x).logits]
+
+
+def random_logits(n, k, spread=3.0):
+    return spread * np.random.default_rng(0).normal(size=(n, k))
+
+
+def one_image(double):
+    """Logits of one image in numpy, for references that step in pixels."""
+
+    def logits(x):
+        return double.model(torch.from_numpy(x)[None]).logits[0].tolist()
+
+    return logits
+
+
+def images_and_labels(double):
+    return tuple(torch.cat(part) for part in zip(*double.train, strict=True))
+
+
+def of_features(double, f):
+    """Outputs with features of our own making."""
+    f = torch.as_tensor(f, dtype=torch.float64)
+    return Outputs(double.model.head(f), f)
+
+
+def head_of(double):
+    return double.model.head.weight.numpy(), double.model.head.bias.numpy()
+
+
+def of_logits(z):
+    """Outputs with logits of our own making."""
+    z = torch.as_tensor(z, dtype=torch.float64)
+    return Outputs(z, z)
+
+
+def of_training(training):
+    """The outputs and labels of the training images, as tensors."""
+    f, y, z = training
+    return Outputs(torch.from_numpy(z), torch.from_numpy(f)), torch.from_numpy(y)
