@@ -1,12 +1,15 @@
-"""Results says what it holds, in one line and as a table."""
+"""Reading a results folder: what it holds, and what is said of one that is none."""
 
 import doctest
+from pathlib import Path
 
 import pytest
 from report_folder import row
 
+from rood.errors import ResultsError
 from rood.evaluation import store
-from rood.evaluation.store import Results
+from rood.evaluation.store import Results, read_folder
+from rood.report import write_report
 
 
 @pytest.fixture
@@ -51,3 +54,26 @@ def test_a_folder_without_rows_says_so(tmp_path):
 
 def test_the_example_of_the_docstring_runs():
     assert doctest.testmod(store).failed == 0
+
+
+def test_a_missing_or_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "none", tmp_path / "file", tmp_path):
+        with pytest.raises(ResultsError, match=r"^expected .*: run `rood audit` first") as caught:
+            write_report(path)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "rows.jsonl").write_text("")
+    with pytest.raises(ResultsError, match="found none"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["{not json}\n", '{"model": "x"}\n', "[]\n", "\udcff\n"])
+def test_rows_that_are_none_are_one_sentence(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(line.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ResultsError, match="expected one result per line"):
+        write_report(tmp_path)
+
+
+def test_a_number_written_twice_counts_once_and_the_later_one_stands(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(row(value=0.2).line() + row(value=0.9).line())
+    assert [r.value for r in read_folder(tmp_path).rows] == [0.9]

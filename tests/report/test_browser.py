@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from report_folder import build
-
-from rood.report import write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("ROOD_CHROMIUM") or shutil.which("chromium")
@@ -29,16 +26,6 @@ def browser() -> Iterator[object]:
         browser = p.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
         yield browser
         browser.close()
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(build(tmp_path_factory.mktemp("plain")))
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(build(tmp_path_factory.mktemp("hostile"), hostile=True))
 
 
 @pytest.fixture
@@ -163,7 +150,7 @@ def test_dark_mode_changes_the_page_and_the_plots_at_once(opened, report: Path) 
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("names", ["report", "hostile"])
+@pytest.mark.parametrize("names", ["report", "hostile_report"])
 def test_no_width_makes_the_page_scroll_sideways(
     opened, request: pytest.FixtureRequest, width: int, names: str
 ) -> None:
@@ -183,8 +170,8 @@ def test_turning_the_phone_draws_the_figures_again(opened, report: Path) -> None
     assert overflow(page) <= 0
 
 
-def test_hostile_names_do_not_run(opened, hostile: Path) -> None:
-    page = opened(hostile)
+def test_hostile_names_do_not_run(opened, hostile_report: Path) -> None:
+    page = opened(hostile_report)
     for name in FIGURES:
         for select in page.locator(f"select[data-figure={name}]:visible").all():
             select.select_option(index=1)

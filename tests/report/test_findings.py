@@ -2,13 +2,11 @@
 
 import math
 
-import pytest
 from report_folder import row
 
 from rood.evaluation.rows import Row
 from rood.report.findings import explain, headline, sentences
-from rood.report.numbers import Numbers, budget
-from rood.report.words import percent, plot_text, shown
+from rood.report.numbers import Numbers
 
 
 def case(detector: str, clean: float, attacked: float, **changes: object) -> list[Row]:
@@ -171,37 +169,7 @@ def test_no_rows_and_nan_are_no_numbers() -> None:
     assert Numbers(rows).get("auroc", "net", "msp", ["pgd linf:0.1"], ["both"]) == []
 
 
-@pytest.mark.parametrize(
-    ("scenario", "family", "eps"),
-    [
-        ("pgd linf:0.1", "linf", 0.1),
-        ("worst_of linf:8/255", "linf", 8 / 255),
-        ("apgd l2:0.5", "l2", 0.5),
-        ("pgd linf:1/0", "pgd linf:1/0", math.nan),
-        ("trajectory", "trajectory", math.nan),
-        ("", "", math.nan),
-    ],
-)
-def test_budgets_are_read_from_scenarios(scenario: str, family: str, eps: float) -> None:
-    found = budget(scenario)
-    assert found.family == family
-    assert found.eps == pytest.approx(eps, nan_ok=True)
-    assert found.words()
-
-
 def test_unknown_flags_keep_their_name_and_known_ones_are_explained() -> None:
     assert explain("flag_brand_new").title == "brand new"
     assert explain("flag_").title == "unnamed flag"
     assert explain("flag_zero_gradient").title == "No gradient to follow"
-
-
-def test_names_become_one_harmless_line() -> None:
-    assert shown("a\nb\t c\u2028d\u202ee\x00") == "a b c d\ufffde\ufffd"
-    assert shown("x" * 500) == "x" * 119 + "…"
-    assert plot_text("<b>&") == "&lt;b&gt;&amp;"
-
-
-def test_small_shares_do_not_vanish() -> None:
-    assert percent(0.0) == "0.0\u00a0%"
-    assert percent(0.0001) == "<\u00a00.1\u00a0%"
-    assert percent(math.nan) == "–"

@@ -1,0 +1,43 @@
+"""Figures: what is drawn, and that no text of theirs is markup."""
+
+import pytest
+from page_text import Text
+
+
+def test_figure_texts_hold_no_markup_of_others(hostile: Text) -> None:
+    texts: list[str] = []
+
+    def collect(node: object, key: str = "") -> None:
+        if isinstance(node, dict):
+            for k, v in node.items():
+                collect(v, k)
+        elif isinstance(node, list):
+            for item in node:
+                collect(item, key)
+        elif isinstance(node, str) and key in ("name", "text", "ticktext"):
+            texts.append(node)
+
+    for figure in hostile.figures.values():
+        collect(figure["layout"])
+        for drawing in figure["drawings"].values():
+            collect([drawing["data"], drawing["layout"]])
+    assert texts
+    assert not any("<" in text for text in texts)
+
+
+def test_histograms_count_every_tested_image_once_and_none_that_set_the_threshold(
+    page: Text,
+) -> None:
+    drawing = page.figures["scores"]["drawings"]["0.0.0.0"]
+    assert len(drawing["data"]) == 4
+    for trace in drawing["data"]:
+        assert sum(trace["y"]) == pytest.approx(1, abs=0.01)
+        assert trace["x0"] + trace["dx"] * len(trace["y"]) < 20  # the threshold's images lie at 50
+    assert drawing["layout"]["shapes"][0]["x0"] == 1.64
+    assert "of OOD images" in drawing["summary"]
+
+
+def test_the_curves_begin_with_the_clean_number(page: Text) -> None:
+    lines = page.figures["eps"]["drawings"]["0.0.0"]["data"]
+    assert [line["x"] for line in lines] == [[0.0, 0.02, 0.05, 0.1]] * 4
+    assert all(line["y"][0] > 0.9 and line["y"][-1] < 0.2 for line in lines)
