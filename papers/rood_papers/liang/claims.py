@@ -1,18 +1,22 @@
-"""What Liang et al. say of their tables, tested on our rows."""
+"""What Liang et al. say of their tables and figures, tested on our rows."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from rood_papers.framework.cells import Cell
-from rood_papers.framework.claims import NOISE, TELLS, UNDECIDED, claim, decided
+from rood_papers.framework.experiment import Row, claim, compared
+from rood_papers.framework.intervals import noise_of
+from rood_papers.framework.rows import NOISE, TELLS, UNDECIDED, decided, interval
 
 HALF = 0.05  # around 1/2: what counts as matched
 PRINTED = 0.005  # around 1/2: where the paper says so
 NEAR = 0.1  # around what the paper prints, where that is not 1/2
+FOUND = 0.01  # error of a code that counts as found
+LOSS = 0.05  # of an AUROC: what counts as unmoved
+MOST = "mape_below_0.001"  # the share of codes that the paper calls equal
 CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 
-def claims(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
+def tables(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
     tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
@@ -36,10 +40,10 @@ def claims(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 def _all(
     experiment: str,
     text: str,
-    rows: Sequence[Cell],
-    holds: Callable[[Cell], Callable[[float], bool]],
+    rows: Sequence[Row],
+    holds: Callable[[Row], Callable[[float], bool]],
     noise: float = NOISE,
-) -> Cell:
+) -> Row:
     """Whether it holds of every row; by how many, and over which numbers."""
     known = [(r, r.ours) for r in rows if r.ours is not None]
     outcomes = [(r, decided(holds(r), [v], noise)) for r, v in known]
@@ -57,7 +61,7 @@ def _all(
     return claim(experiment, text, UNDECIDED if missed or at_border else 1.0, shown)
 
 
-def _open(row: Cell) -> bool:
+def _open(row: Row) -> bool:
     """Whether fewer steps were made than in the paper, so that more might have done it."""
     found = CUT.search(row.note)
     return found is not None and int(found[1]) < int(found[2])
@@ -65,3 +69,63 @@ def _open(row: Cell) -> bool:
 
 def _near(value: float | None, other: float | None, width: float) -> bool:
     return value is not None and other is not None and abs(value - other) <= width
+
+
+def unmoved(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """No image is hidden; not tested by a match that did not find the code."""
+    of = {r.attack: r.ours for r in rows if r.metric == "auroc" and r.ours is not None}
+    error = interval(rows, metric="mape_median")
+    shown = ", ".join(f"{attack} {value:.3f}" for attack, value in of.items())
+    shown += "" if error is None else f"; error of the code {error.value:.1%}"
+    if error is None or error.value > FOUND:
+        of.pop("official", None)
+    for attack, text in (
+        ("official", "matching a code hides no image"),
+        ("standard", "an attack on the score itself hides no image"),
+    ):
+        known = "clean" in of and attack in of
+        yield claim(experiment, text, of[attack] > of["clean"] - LOSS if known else None, shown)
+
+
+def most_are_met(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """The paper: any likelihood can be had."""
+    share = interval(rows, metric="met")
+    text = "most likelihoods that are asked for are met within 1 %"
+    value = {"met": None if share is None else share.value}
+    noise = noise_of([] if share is None else [share])
+    yield compared(experiment, text, value, lambda v: v > 0.5, noise)
+
+
+def most_are_close(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """What the paper says of its histograms."""
+    of = {r.column: r.ours for r in rows if r.metric == MOST}
+    text = "most codes end within 0.1 % of those asked for"
+    yield compared(experiment, text, of, lambda *shares: all(v > 0.5 for v in shares))
+
+
+def closest(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """Which rule of the attack comes closest to the code."""
+    of = {r.attack: r.ours for r in rows if r.metric == "mape_median" and r.ours is not None}
+    shown = ", ".join(f"{a} {v:.2g}" for a, v in of.items())
+    best = None if "shrinking" not in of or len(of) < 3 else min(of, key=lambda a: of[a])
+    text = "steps that shrink end closest to the code"
+    yield claim(experiment, text, None if best is None else best == "shrinking", shown)
+
+
+def systems(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """Ours: what the attack on the score itself does, and what no attack may."""
+    before = {(r.row, r.column): r.ours for r in rows if r.attack == "clean"}
+    tells = lambda r: (before.get((r.row, r.column)) or 0.0) >= TELLS
+    own = [r for r in rows if r.attack == "direct" and r.metric == "auroc" and tells(r)]
+    text = "ours: an attack on the score itself within the ball goes below one half"
+    yield _all(experiment, text, own, lambda r: lambda v: v < 0.5)
+    yield from certificate(experiment, rows)
+
+
+def certificate(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+    """Ours: no attack passes a certificate."""
+    shares = [r for r in rows if r.metric == "auroc"]
+    proven = {(r.row, r.column): r.ours for r in shares if r.attack == "certified"}
+    own = [r for r in shares if r.attack in ("direct", "matched") and (r.row, r.column) in proven]
+    above = lambda r: lambda v: v >= (proven[r.row, r.column] or 0.0)
+    yield _all(experiment, "ours: no attack goes below the certificate", own, above, noise=0.0)

@@ -1,51 +1,57 @@
-"""LIANG's figures: codes beside codes, their errors, scores, losses and the images themselves."""
+"""LIANG's figures and text: codes and their errors, scores, losses, images, presets, accuracies."""
 
+import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
+from rood._files import write_whole
 from rood.analysis.dimensions import dimensions
+from rood.attacks.base import Attack
+from rood.attacks.feature_match import FeatureMatch
 from rood.metrics import wilson
-from rood_papers.framework.cells import Cell
-from rood_papers.framework.claims import compared
-from rood_papers.framework.context import Context, NotRun
-from rood_papers.framework.experiment import Experiment, Part
-from rood_papers.framework.intervals import histogram
-from rood_papers.liang.pictures import gallery
-from rood_papers.liang.scores import EXPOSED, GRAM, MAHALANOBIS, odin_name
-from rood_papers.liang.systems import Case, matched, ready, scored, test_set
+from rood.shapes import Images
+from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
+from rood_papers.framework.histogram import histogram
+from rood_papers.liang.claims import MOST
+from rood_papers.liang.systems import (
+    FILE,
+    Case,
+    case_of,
+    code_error,
+    direct,
+    matched,
+    ready,
+    scored,
+    test_set,
+)
 
-CLOSE = "mape_below_0.001"
 SHOWN = 1000  # points of a scatter plot
 CURVE = 60  # points of a loss curve
 BARS = 30
+COLUMNS = 8  # of a gallery
+GAP = 2  # pixels of white between its images
 CIFAR10 = Case("cifar10", ("cifar10/ce",), "MSP", "logits", steps=100)
-DIGITS = Case(
-    "digits", ("digits/ce",), "MSP", "logits", eps=5.0, steps=100
-)  # a third of the pixels
-LARGE = Case("imagenet", ("net",), "MSP", "features", "noise", 20.0, 10_000)
-SIGNS = Case("gtsrb", ("gtsrb/ce",), "MSP", "features", steps=10_000)
-CASES = {  # one of each kind
-    "MSP": CIFAR10,
-    "ODIN": Case(
-        "cifar10", ("cifar10/ce",), odin_name(1000, 0.001), "preprocessed logits", steps=100
-    ),
-    "Mahalanobis": Case("cifar10", ("cifar10/ce",), MAHALANOBIS.format(0), "score"),
-    "outlier exposure": Case("cifar10", ("cifar10/oe",), EXPOSED, "logits", steps=10_000),
-    "Gram": Case("cifar10", ("cifar10/ce",), GRAM, "score", steps=100),
-    "traffic signs": SIGNS,
-    "chest X-ray": replace(LARGE, start="chestxray", eps=5.0),
-    "lung CT": replace(LARGE, start="lung-ct", eps=5.0),
-    "noise, 224x224": LARGE,
-}
+DIGITS = Case("digits", ("digits/ce",), "MSP", "logits", eps=5.0, steps=100)
 
 
-def _point(experiment: str, group: str, column: str, metric: str) -> Cell:
-    return Cell(
-        experiment=experiment,
+def cases_of(place: str, context: Context) -> Iterator[tuple[str, Case]]:
+    """The attacks that a figure shows, by name; all of them where it names none."""
+    about = FILE["experiments"][place]
+    own = {"eps": about["eps"]} if "eps" in about else {}
+    for name in about.get("cases", FILE["cases"]):
+        yield name, case_of(context, FILE["cases"][name] | own)
+
+
+def _point(place: str, group: str, column: str, metric: str) -> Row:
+    return Row(
+        experiment=f"liang/{place}",
         row=group,
         column=column,
         metric=metric,
@@ -55,19 +61,29 @@ def _point(experiment: str, group: str, column: str, metric: str) -> Cell:
     )
 
 
-# errors of codes
+def absent(place: str, context: Context) -> Iterator[Part]:
+    """Cells whose images are not to be had."""
+
+    def make() -> Iterator[Row]:
+        raise NotRun("no data")
+
+    for what, metric in FILE["experiments"][place]["absent"].items():
+        cell = Row(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
+        yield Part(what, (cell,), make)
 
 
-def errors(place: str, cases: dict[str, Case], context: Context) -> Iterator[Part]:
-    """How many pairs have which error."""
-    for group, case in cases.items():
-        point = _point(f"liang/{place}", group, "log10 of the MAPE", "share of images")
-        cell = replace(point, kind="cell", metric=CLOSE, column=case.start, group="")
-        make = partial(_errors, context, case, cell, point)
-        yield Part(group, (cell,), make)
+# codes, scores, losses, images
 
 
-def _errors(context: Context, case: Case, cell: Cell, point: Cell) -> Iterator[Cell]:
+def errors(place: str, context: Context) -> Iterator[Part]:
+    """How many pairs have which error of the code."""
+    for group, case in cases_of(place, context):
+        point = _point(place, group, "log10 of the MAPE", "share of images")
+        cell = replace(point, kind="cell", metric=MOST, column=case.start, group="")
+        yield Part(group, (cell,), partial(_errors, context, case, cell, point))
+
+
+def _errors(context: Context, case: Case, cell: Row, point: Row) -> Iterator[Row]:
     found, network = matched(context, case), ready(context, case).network
     n, below = len(found.mape), float((found.mape < 1e-3).mean())
     note = "the paper: most are below 0.1 %"
@@ -77,49 +93,31 @@ def _errors(context: Context, case: Case, cell: Cell, point: Cell) -> Iterator[C
         yield point.found(share, x=x, network=network)
 
 
-def absent(place: str, what: str, metric: str, context: Context) -> Iterator[Part]:
-    """A figure whose images are not to be had."""
-    cell = Cell(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
-
-    def make() -> Iterator[Cell]:
-        raise NotRun("no data")
-
-    yield Part(what, (cell,), make)
-
-
-# codes, scores, losses, images
-
-
-def scatter(context: Context) -> Iterator[Part]:
+def scatter(place: str, context: Context) -> Iterator[Part]:
     """Every number of a code beside that of the image it was taken from."""
-    for group in ("MSP", "noise, 224x224"):
-        cell = _point("liang/scatter", group, "z of the image", "z of the attacked image")
-        yield Part(group, (cell,), partial(_scatter, context, CASES[group], cell))
+    for group, case in cases_of(place, context):
+        cell = _point(place, group, "z of the image", "z of the attacked image")
+        yield Part(group, (cell,), partial(_scatter, context, case, cell))
 
 
 @torch.no_grad()
-def _codes(context: Context, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+def _scatter(context: Context, case: Case, cell: Row) -> Iterator[Row]:
     s, found = ready(context, case), matched(context, case)
-    a, b = (torch.cat([s.encoder(p) for p in x.split(100)]) for x in (found.inside, found.images))
-    return a.cpu(), b.cpu()
-
-
-def _scatter(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
-    wanted, got = (v.flatten() for v in _codes(context, case))
+    code = lambda x: torch.cat([s.encoder(part) for part in x.split(100)]).cpu().flatten()
+    wanted, got = code(found.inside), code(found.images)
     every = max(1, len(wanted) // SHOWN)
-    network = ready(context, case).network
     for x, y in zip(wanted[::every].tolist(), got[::every].tolist(), strict=True):
-        yield cell.found(y, x=x, network=network, note="dots")
+        yield cell.found(y, x=x, network=s.network, note="dots")
 
 
-def histograms(context: Context) -> Iterator[Part]:
-    """Scores of images, of starts, and of what was made of them."""
-    for group, case in CASES.items():
-        cell = _point("liang/histograms", group, f"score of {group}", "share of images")
+def histograms(place: str, context: Context) -> Iterator[Part]:
+    """Scores of images, of starts, and of attacked starts."""
+    for group, case in cases_of(place, context):
+        cell = _point(place, group, f"score of {group}", "share of images")
         yield Part(group, (cell,), partial(_histogram, context, case, cell))
 
 
-def _histogram(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
+def _histogram(context: Context, case: Case, cell: Row) -> Iterator[Row]:
     s = ready(context, case)
     after = scored(s.detector, matched(context, case).images)
     sides = {"in-distribution": s.clean_in, "start": s.clean_out, "attacked": after}
@@ -127,54 +125,67 @@ def _histogram(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
         yield cell.found(share, group=name, x=x, network=s.network)
 
 
-def losses(context: Context) -> Iterator[Part]:
+def losses(place: str, context: Context) -> Iterator[Part]:
     """The distance of codes, step by step."""
-    for group, case in CASES.items():
-        cell = _point("liang/losses", group, "step", "log10 of the median loss")
+    for group, case in cases_of(place, context):
+        cell = _point(place, group, "step", "log10 of the median loss")
         yield Part(group, (cell,), partial(_losses, context, case, cell))
 
 
-def _losses(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
+def _losses(context: Context, case: Case, cell: Row) -> Iterator[Row]:
     loss = matched(context, case).losses.double().median(dim=1).values
     network = ready(context, case).network
     for i in np.unique(np.linspace(0, len(loss) - 1, CURVE).astype(int)):
         yield cell.found(float(loss[i].clamp_min(1e-30).log10()), x=float(i), network=network)
 
 
-def galleries(context: Context) -> Iterator[Part]:
+def galleries(place: str, context: Context) -> Iterator[Part]:
     """Images, starts, and starts with the codes of the images."""
-    for group, case in CASES.items():
-        cell = Cell(
-            experiment="liang/galleries",
-            row=group,
-            column="images; starts; starts with the codes of the images",
-            metric="picture",
-            attack="official",
-            kind="image",
-        )
+    for group, case in cases_of(place, context):
+        about = "images; starts; starts with the codes of the images"
+        cell = replace(_point(place, group, about, "picture"), kind="image", group="")
         yield Part(group, (cell,), partial(_gallery, context, case, cell))
 
 
-def _gallery(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
+def _gallery(context: Context, case: Case, cell: Row) -> Iterator[Row]:
     s, found = ready(context, case), matched(context, case)
-    file = gallery(context.out, cell.row, (found.inside, s.starts, found.images))
+    shown = [x[:COLUMNS] for x in (found.inside, s.starts, found.images)]
+    file = picture(context.out, cell.row, shown)
     yield replace(cell, file=file, network=s.network, n_out=len(s.starts))
+
+
+def picture(out: Path, name: str, rows: Sequence[Images], gap: int = GAP) -> str:
+    """Write rows of images as one picture; its path within `out`."""
+    sides = ((0, gap), (0, gap), (0, 0))
+    tile = lambda image: np.pad(_pixels(image), sides, constant_values=255)
+    lines = [np.concatenate([tile(image) for image in row], axis=1) for row in rows]
+    file = Path("pictures") / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.png"
+    buffer = io.BytesIO()
+    Image.fromarray(np.concatenate(lines)).save(buffer, format="PNG", optimize=True)
+    (out / file).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out / file, buffer.getvalue())
+    return file.as_posix()
+
+
+def _pixels(image: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """(c, h, w) in [0, 1] to (h, w, 3)."""
+    return (255 * image.detach().cpu().expand(3, -1, -1)).round().byte().permute(1, 2, 0).numpy()
 
 
 # what a network forgets
 
 
-def forgotten(context: Context) -> Iterator[Part]:
-    """How many directions in the pixels a code does not see."""
+def forgotten(place: str, context: Context) -> Iterator[Part]:
+    """In how many directions an image can move without changing its code."""
     for case in (CIFAR10, DIGITS):
         cells = tuple(
-            Cell(experiment="liang/dimensions", row=case.world, column=code, metric="null_space")
+            Row(experiment=f"liang/{place}", row=case.world, column=code, metric="null_space")
             for code in ("features", "logits")
         )
         yield Part(case.world, cells, partial(_forgotten, context, case, cells))
 
 
-def _forgotten(context: Context, case: Case, cells: tuple[Cell, ...]) -> Iterator[Cell]:
+def _forgotten(context: Context, case: Case, cells: tuple[Row, ...]) -> Iterator[Row]:
     network = context.network(case.roles[0])
     x = context.pixels(test_set(context, case.world), shape=network.shape, limit=1)
     found = dimensions(network.model, x)
@@ -183,51 +194,66 @@ def _forgotten(context: Context, case: Case, cells: tuple[Cell, ...]) -> Iterato
         yield cell.found(float(min(code.null_space)), len(x), network=network.name, note=note)
 
 
-def _most_are_close(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """What the paper says of its histograms."""
-    of = {r.column: r.ours for r in rows if r.metric == CLOSE}
-    text = "most codes end within 0.1 % of those asked for"
-    yield compared(experiment, text, of, lambda *shares: all(v > 0.5 for v in shares))
+# presets of the attack
 
 
-_WHY = (
-    "EfficientNet-lite0 and WRN-16-1 in place of the paper's networks, 1,000 of 10,000 steps; "
-    "steps as long as the authors' stop shrinking the error at one per cent or so"
-)
-_224 = "EfficientNet-lite0 and the ImageNet sample"
-_BOTH = f"cifar10-ce, cifar10-oe, gtsrb-ce; {_224}"
-_STARTS = {k: CASES[k] for k in ("chest X-ray", "lung CT", "noise, 224x224")}
+def presets(place: str, context: Context) -> Iterator[Part]:
+    """Three rules for one attack."""
+    there = context.has_network("cifar10/ce") and context.has("cifar10/test")
+    case = CIFAR10 if there else DIGITS
+    n = 20 if context.size.name == "tiny" and there else 200
+    rules = {
+        "paper": FeatureMatch.paper(steps=n),
+        "official": FeatureMatch.liang(steps=n),
+        "shrinking": FeatureMatch(steps=n),
+        "standard": None,
+    }
+    for attack, rule in rules.items():
+        cell = Row(
+            experiment=f"liang/{place}", row="MSP", column=case.world, metric="auroc", attack=attack
+        )
+        cells = (cell, replace(cell, metric="mape_median")) if rule else (cell,)
+        yield Part(attack, cells, partial(_preset, context, case, cells, rule))
 
 
-def _histogram_of(place: str, what: str, needs: str, cases: dict[str, Case]) -> Experiment:
-    name = f"liang/{place}"
-    told = partial(_most_are_close, name)
-    return Experiment(name, what, needs, partial(errors, place, cases), told, why=_WHY)
+def _preset(
+    context: Context, case: Case, cells: tuple[Row, ...], rule: Attack | None
+) -> Iterator[Row]:
+    s = ready(context, case)
+    found = None if rule is None else matched(context, case, rule)
+    after = direct(context, case) if found is None else scored(s.detector, found.images)
+    auroc, m = s.ranked(after, paired=found is not None)
+    yield cells[0].found(auroc, len(s.clean_in), m, network=s.network)
+    if found is not None:
+        yield code_error(found, cells[1], s.network)
 
 
-FIGURES = (
-    _histogram_of("figure3", "errors of the codes", _224, _STARTS),
-    _histogram_of(
-        "figure4",
-        "the same, further from noise",
-        _224,
-        {"noise, 224x224": replace(LARGE, eps=30.0)},
-    ),
-    Experiment(
-        "liang/figure8", "OCT", "images not to be had", partial(absent, "figure8", "OCT", CLOSE)
-    ),
-    Experiment(
-        "liang/figure9",
-        "COVID-CT",
-        "images not to be had",
-        partial(absent, "figure9", "COVID-CT", CLOSE),
-    ),
-    _histogram_of(
-        "figure11", "errors for traffic signs", "gtsrb-ce and its images", {"traffic signs": SIGNS}
-    ),
-    Experiment("liang/scatter", "codes beside codes", _BOTH, scatter),
-    Experiment("liang/histograms", "scores before and after", _BOTH, histograms),
-    Experiment("liang/losses", "loss curves", _BOTH, losses),
-    Experiment("liang/galleries", "the images", _BOTH, galleries),
-    Experiment("liang/dimensions", "what codes forget", "cifar10-ce, digits-ce", forgotten),
-)
+# numbers in the text
+
+
+def text(place: str, context: Context) -> Iterator[Part]:
+    """How good the networks are."""
+    for fact in FILE["experiments"][place]["accuracies"]:
+        world, _, role = fact["network"].partition("/")
+        cell = Row(
+            experiment=f"liang/{place}",
+            row=role,
+            column=world,
+            metric="accuracy",
+            paper=printed("liang", fact["place"], metric="accuracy"),
+            note=fact["note"],
+        )
+        make = partial(_accuracy, context, fact["network"], f"{world}/test", cell)
+        yield Part(fact["place"], (cell,), make)
+    yield from absent(place, context)
+
+
+@torch.no_grad()
+def _accuracy(context: Context, role: str, name: str, cell: Row) -> Iterator[Row]:
+    network = context.network(role)
+    images = context.images(name, shape=network.shape)
+    right = sum(
+        int((network.model(x).logits.argmax(dim=1) == y).sum())
+        for x, y in images.batches(250, context.device)
+    )
+    yield cell.found(wilson(right / len(images), len(images)), len(images), network=network.name)

@@ -1,0 +1,477 @@
+"""Systems with a training of their own: matched, attacked, certified, sampled."""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from rood.analysis.matching import BATCH, Matched, attack_pairs
+from rood.attacks import APGD, PGD, FeatureMatch, WorstOf
+from rood.attacks.base import Attack, Goal
+from rood.attacks.worst_of import Tier
+from rood.detectors import CCU
+from rood.detectors.base import Detector
+from rood.errors import UnknownNameError
+from rood.goals import look_in
+from rood.metrics import auroc, summary
+from rood.models import checkpoint, zoo
+from rood.models.generative.glow import GlowNetwork
+from rood.models.model import Model
+from rood.seeds import generator
+from rood.shapes import Images
+from rood.threat import L2, to_8_bit
+from rood.training.objectives.jem import JEM, Replay
+from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
+from rood_papers.liang.figures import picture
+from rood_papers.liang.systems import (
+    FILE,
+    Case,
+    Ready,
+    case_of,
+    code_error,
+    ready,
+    scored,
+    steps_of,
+    test_set,
+)
+from rood_papers.liang.tables import last_fall, loss_curve
+
+CHANCE = 0.55  # an AUROC up to here is no better than chance
+FOUND = 0.01  # a MAPE up to here: the code was found
+FLAT = 0.01  # a loss that falls by less in its last fifth is flat
+# the steps of `worst_of` grow with the ball, and miss valleys that are narrow
+WALK = PGD(steps=100, step=0.3, random_start=False)
+CLOSE = 1e-4  # a pixel that is further off after a round trip is counted
+SIDE = 8  # images in a row of a picture of samples
+TEMPERATURE = 0.7  # of Glow's noise, as in its paper
+CHAIN = 2000  # steps of JEM's chains: after fewer, most have not left the noise
+
+
+# the attack on a score itself
+
+
+def without_limit(x: Images) -> L2:
+    """The diagonal of the pixel box: no image is further from another."""
+    return L2(math.sqrt(x[0].numel()))
+
+
+def best_of(detector: Detector, found: Sequence[Images]) -> Images:
+    """Of several images for each start, the one with the lowest score."""
+    best = torch.stack([scored(detector, x) for x in found]).argmin(dim=0)
+    return torch.stack([*found])[best, torch.arange(len(best))]
+
+
+@torch.no_grad()
+def toward(detector: Detector, inside: Images, begin: Images, threat: L2) -> list[Images]:
+    """As near as the ball lets each start come to two ID images.
+
+    These are its nearest and the one with the lowest score: ascent does not find them where the
+    way there leads over ridges.
+    """
+    nearest = torch.cdist(begin.flatten(1), inside.flatten(1)).argmin(dim=1)
+    typical = scored(detector, inside).argmin().to(nearest)
+    return [threat.project(inside[i], begin) for i in (nearest, typical.expand_as(nearest))]
+
+
+def climbed(goal: Goal, x: Images, threat: L2, attack: Attack) -> Images:
+    """An attack batch by batch; the goal's own starts, where it has any, are one for each of x."""
+    parts = torch.arange(len(x), device=x.device).split(BATCH)
+    source = lambda: generator(0, "direct")
+    return torch.cat([attack(goal.take(i), x[i], threat, source()) for i in parts])
+
+
+def reached(
+    detector: Detector,
+    inside: Images,
+    begin: Images,
+    budgets: Sequence[L2],  # from small to large
+    known: Sequence[Sequence[Images]],  # images already found within each of them
+    attacks: Sequence[Attack],  # an attack without random start begins at the best image so far
+) -> Iterator[Images]:
+    """The images with the lowest scores within each budget; a larger one keeps what was found."""
+    least = scored(detector, inside).min().item()
+    # an image below every ID image cannot change a rank any more
+    goal = replace(look_in(detector, inside), enough=-least)
+    best = begin
+    for threat, others in zip(budgets, known, strict=True):
+        best = best_of(detector, [best, *others, *toward(detector, inside, begin, threat)])
+        for attack in attacks:
+            left = (scored(detector, best) >= least).nonzero().squeeze(1).to(best.device)
+            if len(left):
+                on = goal.begin(best[left]) if isinstance(attack, PGD) else goal
+                found = [best[left], climbed(on, begin[left], threat, attack)]
+                best = best.index_copy(0, left, best_of(detector, found))
+        yield best
+
+
+def _suite(context: Context, tier: Tier) -> tuple[Attack, ...]:
+    if context.size.name == "tiny":
+        return APGD(steps=3), replace(WALK, steps=3)
+    return WorstOf(tier=tier), WALK
+
+
+# the table
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a line of the table shows, in a word or two each."""
+
+    direct: str  # of the attack on the score: blind, broken, proven, undone, open, far, masked?
+    match: str  # matched, in vain, not found
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        clean: float,
+        matched: float,
+        direct: float,
+        unlimited: float | None,
+        mape: float,
+        flat: bool,
+        n: int,  # ID images
+        certified: float | None = None,
+    ) -> "Finding":
+        """From the numbers of a line; docs/trained-systems.md explains the words."""
+        match = "not found" if mape > FOUND else "matched" if matched <= CHANCE else "in vain"
+        copied = 0.5 / n  # left where every image is a copy of the ID image with the lowest score
+        if clean <= CHANCE:
+            word = "blind"
+        elif min(direct, matched) <= CHANCE:
+            word = "broken"
+        elif certified is not None and certified > CHANCE:
+            word = "proven"
+        elif not flat:
+            word = "undone"
+        elif unlimited is None:
+            word = "open"
+        else:
+            word = "masked?" if unlimited >= copied else "far"
+        return cls(word, match)
+
+
+def systems(place: str, context: Context) -> Iterator[Part]:
+    """One part per system and start."""
+    for group in FILE["experiments"][place]["systems"]:
+        for start in group["starts"]:
+            case = _case(context, group, start)
+            cells = {
+                (score, code, share): _cell(
+                    place, group, replace(case, score=score, code=code), share
+                )
+                for share in group["balls"]
+                for code in group["codes"]
+                for score in group["scores"]
+            }
+            name = f"{_label(case)} from {start}: {', '.join(group['scores'])}"
+            yield Part(name, tuple(cells.values()), partial(_measured, context, group, case, cells))
+
+
+def _case(context: Context, group: Mapping[str, Any], start: str = "noise") -> Case:
+    """At tiny that of the shipped digits, where there is one."""
+    network = group["network"].split(" | ")
+    own = {"network": network[-1] if context.size.name == "tiny" else " | ".join(network)}
+    own |= {"score": group["scores"][0], "code": group.get("codes", ["score"])[0], "start": start}
+    steps = group.get("steps", 1000)
+    return case_of(context, own | {"steps": steps, "most": steps})
+
+
+def _label(case: Case) -> str:
+    several = f" to {len(case.roles) - 1}" if len(case.roles) > 1 else ""
+    return case.roles[0].replace("/", "-") + several
+
+
+def _cell(place: str, group: Mapping[str, Any], case: Case, share: float) -> Row:
+    facts = {"method": case.score, "target": case.code, "outside": case.start, "inside": "cifar10"}
+    known = None
+    if share == 1 and "printed" in group:
+        known = printed("liang", metric="auroc", **facts | group["printed"])
+    return Row(
+        experiment=f"liang/{place}",
+        row=case.score,
+        column=f"{_label(case)} from {case.start}, {case.code} within {share * case.eps:g}",
+        metric="auroc",
+        attack="matched",
+        paper=known,
+    )
+
+
+Key = tuple[str, str, float]  # score, code, share of the paper's distance
+
+
+def _measured(
+    context: Context, group: Mapping[str, Any], case: Case, cells: Mapping[Key, Row]
+) -> Iterator[Row]:
+    if context.size.name == "tiny" and case.world != "digits":
+        raise NotRun("at tiny only networks of the shipped digits are attacked")
+    of = {score: ready(context, replace(case, score=score)) for score in group["scores"]}
+    codes = {code: ready(context, replace(case, code=code)).encoder for code in group["codes"]}
+    inside, begin = of[case.score].inside, whole(of[case.score].starts)
+    rule = FeatureMatch(steps=steps_of(context, case))
+    balls = {share: L2(share * case.eps) for share in group["balls"]}
+    pairs = {
+        (code, share): attack_pairs(encoder, inside, begin, rule, ball, seed=context.seed)
+        for share, ball in balls.items()
+        for code, encoder in codes.items()
+    }
+    known = [[pairs[code, share].images for code in codes] for share in balls]
+    direct = _searched(context, group, of, begin, [*balls.values()], [*known, []])
+    for (score, code, share), cell in cells.items():
+        s, ball = of[score], balls[share]
+        yield from _of_match(s, begin, ball, pairs[code, share], cell)
+        if score in direct:
+            there = direct[score][share], direct[score][math.inf]
+            yield from _of_search(s, begin, ball, pairs[code, share], there, cell)
+
+
+def _searched(
+    context: Context,
+    group: Mapping[str, Any],
+    of: Mapping[str, Ready],
+    begin: Images,
+    balls: list[L2],
+    known: list[list[Images]],
+) -> dict[str, dict[float, Images]]:
+    """What the attack on each score finds in each ball, and without a limit at `inf`."""
+    budgets, attacks = [*balls, without_limit(begin)], _suite(context, group.get("tier", "quick"))
+    direct = {}
+    for score, s in of.items() if group.get("direct", True) else ():
+        best = list(reached(s.detector, s.inside, begin, budgets, known, attacks))
+        direct[score] = dict(zip([*group["balls"], math.inf], best, strict=True))
+        # what lowers one score may lower another
+        known = [[*others, x] for others, x in zip(known, best, strict=True)]
+    return direct
+
+
+def whole(x: Images) -> Images:
+    """On the levels of 8 bits."""
+    return (255 * x).round() / 255
+
+
+def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Row) -> Iterator[Row]:
+    yield _ranked(s, begin, replace(cell, attack="clean", paper=None))
+    yield _ranked(s, found.images, cell)
+    rounded = to_8_bit(found.images, begin, ball)
+    bare = replace(cell, paper=None)
+    yield _ranked(s, rounded, replace(bare, metric="auroc_8_bit"))
+    yield code_error(found, replace(bare, metric="mape_median"), s.network)
+    fall, n = last_fall(found), len(begin)
+    yield replace(bare, metric="last_fall").found(fall, n, n, network=s.network)
+    yield from loss_curve(found, cell)
+
+
+def _of_search(
+    s: Ready, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Row
+) -> Iterator[Row]:
+    bare = replace(cell, paper=None)
+    direct, unlimited = (
+        _ranked(s, x, replace(bare, attack=attack))
+        for x, attack in zip(found, ("direct", "unlimited"), strict=True)
+    )
+    bound = certified_auroc(s, begin, ball)
+    word = Finding.of(
+        clean=s.ranked(scored(s.detector, begin))[0].value,
+        matched=s.ranked(scored(s.detector, match.images), paired=True)[0].value,
+        direct=direct.ours or 0.0,
+        unlimited=unlimited.ours,
+        mape=float(np.median(match.mape)),
+        flat=last_fall(match).value <= FLAT,
+        n=len(s.inside),
+        certified=bound,
+    )
+    yield replace(direct, note=f"{word.direct}, {word.match}")
+    yield unlimited
+    rounded = to_8_bit(found[0], begin, ball)
+    yield _ranked(s, rounded, replace(bare, attack="direct", metric="auroc_8_bit"))
+    if bound is not None:
+        n = len(begin)
+        yield replace(bare, attack="certified").found(bound, n, n, network=s.network)
+
+
+def _ranked(s: Ready, x: Images, cell: Row) -> Row:
+    value, m = s.ranked(scored(s.detector, x), paired=cell.attack != "clean")
+    return cell.found(value, len(s.clean_in), m, network=s.network)
+
+
+# CCU and its certificate
+
+
+@torch.no_grad()
+def certified_auroc(s: Ready, x: Images, ball: L2) -> float | None:
+    """The AUROC below which no attack in the ball can bring the score, where that is proven."""
+    if not isinstance(s.detector, CCU):
+        return None
+    least = s.detector.least_score(x, s.detector.radius(ball))
+    return auroc(inside=s.clean_in.double(), outside=least.cpu())
+
+
+def certificate(place: str, context: Context) -> Iterator[Part]:
+    """CCU on real OOD images and on noise: clean, attacked, and what its certificate proves."""
+    about = FILE["experiments"][place]
+    case = _case(context, about)
+    for name in ("noise", *about["outside"][case.world]):
+        cells = [
+            Row(
+                experiment=f"liang/{place}",
+                row=case.score,
+                column=f"{_label(case)} beside {name} within {eps:g}",
+                metric="auroc",
+                attack="direct",
+            )
+            for eps in about["eps"]
+        ]
+        bounded = partial(_bounded, context, replace(case, start=name), about["eps"], cells)
+        yield Part(name, cells, bounded)
+
+
+def _bounded(
+    context: Context, case: Case, radii: Sequence[float], cells: Sequence[Row]
+) -> Iterator[Row]:
+    s = ready(context, case)
+    assert isinstance(s.detector, CCU)
+    n, suite = len(s.starts), _suite(context, "standard")[0]
+    for eps, cell in zip(radii, cells, strict=True):
+        found = climbed(look_in(s.detector, s.inside), s.starts, L2(eps), suite)
+        with torch.no_grad():
+            least = s.detector.least_score(s.starts, s.detector.radius(L2(eps))).cpu()
+        got = scored(s.detector, found).double()
+        for attack, scores in (("clean", s.clean_out), ("direct", got), ("certified", least)):
+            value = summary(s.clean_in.double(), scores, resamples=1)["auroc"]
+            here = replace(cell, attack=attack)
+            yield here.found(value, len(s.clean_in), n, network=s.network)
+            sure = s.detector.confidence(scores).mean().item()
+            yield replace(here, metric="mean confidence").found(sure, 0, n, network=s.network)
+        beyond = int((got < least - 1e-3 * (1 + least.abs())).sum())
+        yield replace(cell, metric="images beyond the certificate").found(beyond, 0, n)
+
+
+# flows and auto-encoders
+
+
+def other_images(place: str, context: Context) -> Iterator[Part]:
+    """How well scores tell images of another kind, unattacked."""
+    about = FILE["experiments"][place]
+    for group in about["systems"]:
+        for score in group["scores"]:
+            case = _case(context, group | {"scores": [score]})
+            cells = [
+                Row(
+                    experiment=f"liang/{place}",
+                    row=score,
+                    column=f"{_label(case)} beside {name}",
+                    metric="auroc",
+                )
+                for name in about["outside"][case.world]
+            ]
+            yield Part(score, cells, partial(_told, context, case, about["outside"], cells))
+
+
+def _told(
+    context: Context, case: Case, outside: Mapping[str, Sequence[str]], cells: Sequence[Row]
+) -> Iterator[Row]:
+    s, shape = ready(context, case), context.network(case.roles[0]).shape
+    own = scored(s.detector, context.pixels(test_set(context, case.world), shape=shape))
+    for name, cell in zip(outside[case.world], cells, strict=True):
+        other = scored(s.detector, context.pixels(name, shape=shape))
+        value = summary(own, other, resamples=1)["auroc"]
+        note = f"mean score {own.mean():.4g} inside, {other.mean():.4g} outside"
+        yield cell.found(value, len(own), len(other), network=s.network, note=note)
+
+
+def round_trip(place: str, context: Context) -> Iterator[Part]:
+    """From image to code and back: how far the worst pixel of an image is off."""
+    case = _case(context, FILE["experiments"][place])
+    cells = [
+        Row(experiment=f"liang/{place}", row=_label(case), column=precision, metric=metric)
+        for precision in ("float32", "float64")
+        for metric in (
+            "median error of a pixel",
+            "largest error of a pixel",
+            "images off by 1e-4",
+            "images off by half a level",
+            "bits_per_dim",
+        )
+    ]
+    yield Part(_label(case), cells, partial(_undone, context, case, cells))
+
+
+@torch.no_grad()
+def _undone(context: Context, case: Case, cells: Sequence[Row]) -> Iterator[Row]:
+    network = context.network(case.roles[0])
+    x = context.pixels(test_set(context, case.world), shape=network.shape)
+    levels = (255 * x.double()).round() / 255  # float32 pixels are not exact levels
+    exact = copy.deepcopy(network.model).double()
+    values: list[float] = []
+    for model, pixels in ((network.model, x), (exact, levels)):
+        net, off, bits = GlowNetwork.of(model), [], []
+        for part, level in zip(pixels.split(BATCH), levels.split(BATCH), strict=True):
+            seen = net.look(part)
+            off.append((net.decode(seen.z, network.shape[1:]) - level).abs().flatten(1).amax(dim=1))
+            bits.append(seen.nll)
+        worst = torch.cat(off)
+        values += [worst.median().item(), worst.max().item()]
+        values += [float((worst > limit).sum()) for limit in (CLOSE, 0.5 / 255)]
+        values += [torch.cat(bits).mean().item()]
+    for cell, value in zip(cells, values, strict=True):
+        yield cell.found(value, len(x), network=network.name)
+
+
+# samples
+
+
+def samples(place: str, context: Context) -> Iterator[Part]:
+    """Pictures of what flows and JEM take for images."""
+    for group in FILE["experiments"][place]["systems"]:
+        case = _case(context, group)
+        cell = Row(
+            experiment=f"liang/{place}",
+            row=_label(case),
+            column=group["about"],
+            metric="picture",
+            kind="image",
+        )
+        yield Part(_label(case), (cell,), partial(_sampled, context, case, cell))
+
+
+def _sampled(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+    network = context.network(case.roles[0])
+    if case.score == "NLL":
+        source, net = generator(0, "samples"), GlowNetwork.of(network.model)
+        drawn = net.samples(SIDE**2, network.shape[1:], source, TEMPERATURE)
+    else:
+        steps = 20 if context.size.name == "tiny" else CHAIN
+        drawn = chains(network.model, network.shape, rule_of(_card(context, network.name)), steps)
+    kind = case.roles[0].partition("/")[2]
+    file = picture(context.out, f"samples-{kind}", drawn.split(SIDE), gap=0)
+    yield replace(cell, file=file, network=network.name, n_out=len(drawn))
+
+
+def chains(model: Model, shape: tuple[int, int, int], rule: JEM, steps: int) -> Images:
+    """JEM's chains from even noise, as those of its training begin, none of them begun anew."""
+    device = model.mean.device
+    noise = torch.rand(SIDE**2, *shape, generator=generator(0, "samples")).to(device)
+    replay, source = Replay(noise), torch.Generator(device).manual_seed(0)
+    for _ in range(steps // rule.steps):
+        replace(rule, fresh=0.0).sample(model, replay, len(noise), source)
+    return replay.chains
+
+
+def rule_of(card: Mapping[str, Any]) -> JEM:
+    """How the network's own training drew its samples."""
+    training = card["training"]["objective"]
+    return JEM(**{f.name: training[f.name] for f in fields(JEM) if f.name in training})
+
+
+def _card(context: Context, name: str) -> dict[str, Any]:
+    try:
+        return zoo.card(name)
+    except UnknownNameError:
+        if context.zoo is None:
+            raise NotRun(f"no card of {name}") from None
+        return checkpoint.read_card(context.zoo / f"{name}.safetensors")
