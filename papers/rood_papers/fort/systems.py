@@ -1,7 +1,9 @@
 """FORT's detectors on our networks, and the trajectories that its tables and figures share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,87 +11,53 @@ from torch.nn.functional import interpolate
 
 from rood.analysis.trajectory import Direction, Trajectory, trajectory
 from rood.data.base import ImageSet, Shape
-from rood.detectors import fit_all
+from rood.detectors import fit_all, registry
 from rood.detectors.base import Detector
+from rood.detectors.clip import CLIP
 from rood.detectors.ensemble import Ensemble
 from rood.detectors.low_resolution import LowResolution
-from rood.detectors.mahalanobis import Mahalanobis
-from rood.detectors.msp import MSP
-from rood.detectors.relative_mahalanobis import RelativeMahalanobis
-from rood.models.model import Model
+from rood.models.sources.clip import zero_shot
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
-from rood_papers.fort.clip import clip
 from rood_papers.framework.adaptive import lowered
-from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Context, NotRun
+from rood_papers.framework.tables import read
 
-STAND_IN = "trained here from scratch on half of CIFAR-100, enlarged to 128 pixels"
-WHY = (
-    "ViT-L/16 is played by a ViT of four blocks and 37 % accuracy, R50+ViT-L/32 by a ResNet-18 of "
-    f"three eighths of the width, both {STAND_IN}: unattacked they hardly tell CIFAR-10 apart, "
-    "and the paper's are at 94 to 98; up to 1,000 images inside and 128 outside (up to 512 turned "
-    "round), which alone are attacked; turned round, with CIFAR-10 inside and CIFAR-100 outside, a "
-    "ResNet-18 of 100 epochs, given with --model, does tell (0.84 to 0.88; the shipped cifar10-ce "
-    "less well), and but for their Mahalanobis so do cifar10-augmix (0.55 against 0.85) and, in "
-    "table 4, cifar10-large, a ResNet-18 of half the width with 93 % accuracy (0.71 against 0.85)"
-)
-METHODS: Mapping[str, Callable[[Model], Detector]] = {
-    "MSP": MSP,
-    "Mahalanobis": Mahalanobis,
-    "Relative Mahalanobis": RelativeMahalanobis,
-}
+FILE = read("fort")
 DISTANCES = ("Mahalanobis", "Relative Mahalanobis")
-NETWORKS = {  # the paper's, and ours by role; of several the mean score
-    "ViT-L/16": ("cifar100/vit",),
-    "R50+ViT-L/32": ("cifar100/resnet18",),
-    "ensemble": ("cifar100/vit", "cifar100/resnet18"),
-}
-CLIP = "CLIP zero-shot, class names"
 LEVEL = 1 / 255
 NEARER = LEVEL / 4  # where weaker networks than the paper's are not at the floor yet
 AT_NEARER = ", at 0.25/255"
-ATTACKED = 128  # images, in the paper
-DECIDING = 512  # where the paper has no number, enough to tell detectors apart
 RECORDS = 30
 BATCH = 500  # images that pass a network together
 
 
 @dataclass(frozen=True)
-class World:
-    """The sets of images, by name, and the networks that play the paper's, by role."""
+class System:
+    """A score on networks, the images of both sides, and the pixels that the attacker has."""
 
-    fit: str = "cifar100/fit"
-    inside: str = "cifar100/test"
-    outside: str = "cifar10/test"
-    networks: tuple[str, ...] = ("cifar100/vit",)  # of several the mean score
+    world: str  # of the file: which images are inside
+    method: str
+    outside: str  # set of OOD images
+    roles: tuple[str, ...]  # networks, of several the mean score; none: CLIP
     small: bool = False  # the attacker has the pixels of the image before it is enlarged
 
     @property
     def column(self) -> str:
         """What is outside, and inside where that is not the paper's CIFAR-100."""
-        inside, outside = (name.partition("/")[0] for name in (self.inside, self.outside))
-        if inside == "digits":
-            return inside
-        return outside if inside == "cifar100" else f"{outside}, inside {inside}"
+        outside = self.outside.partition("/")[0]
+        paper = self.world == "cifar100"
+        return outside if paper or self.world == outside else f"{outside}, inside {self.world}"
 
 
-# the other way round, where a network that can be trained here does tell the two apart
-TURNED = World("cifar10/fit", "cifar10/test", "cifar100/test", ("cifar10/ce",))
-LARGE = replace(TURNED, networks=("cifar10/large",))  # one that enlarges its images
-PAIR = {
-    "first network": ("cifar10/ce",),
-    "second network": ("cifar10/augmix",),
-    "ensemble": ("cifar10/ce", "cifar10/augmix"),
-}
-DIGITS = World("digits/fit", "digits/test", "digits/near", ("digits/ce",))
-
-
-@dataclass(frozen=True)
-class System:
-    """A score in a world."""
-
-    method: str
-    world: World = World()
+def system_of(line: Mapping[str, Any]) -> System:
+    """The system of a line; its network is the world's first where it names none."""
+    world = FILE["worlds"][line["world"]]
+    networks = world["networks"]
+    known = line["method"] in FILE["methods"]
+    roles = networks[line.get("network", next(iter(networks)))].split(" + ") if known else ()
+    outside = line.get("outside", world["images"]["outside"])
+    return System(line["world"], line["method"], outside, tuple(roles), line.get("small", False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,30 +118,26 @@ def worst(context: Context, system: System) -> Scores:
     def make() -> Scores:
         s = ready(context, system)
         found = lowered(context, s.detector, s.outside, s.clean_in, Linf(LEVEL), "fort")
-        with torch.no_grad():
-            return s.detector.score(found).cpu()
+        return _scores(s.detector, found)
 
     return context.remember(("fort", "standard", system), make)
 
 
-def attacked(context: Context, world: World) -> int:
+def attacked(context: Context, world: str) -> int:
     """How many images are moved."""
-    if context.size.name == "tiny":
-        return 16
-    return ATTACKED if world.inside == World.inside else DECIDING
+    return 16 if context.size.name == "tiny" else int(FILE["worlds"][world]["attacked"])
 
 
 def _ready(context: Context, system: System) -> Ready:
-    world = system.world
-    detector: Detector
-    if system.method == CLIP:
-        detector, shape, name = clip(context, world.inside, world.outside)
+    names = FILE["worlds"][system.world]["images"]
+    if system.roles:
+        detector, shape, name = _of_networks(context, system, names["fit"])
     else:
-        detector, shape, name = _of_networks(context, system)
+        detector, shape, name = _of_clip(context, names["inside"], system.outside)
     few = 128 if context.size.name == "tiny" else None
-    inside = context.pixels(world.inside, limit=few)
-    outside = context.pixels(world.outside, limit=attacked(context, world))
-    if world.small:
+    inside = context.pixels(names["inside"], limit=few)
+    outside = context.pixels(system.outside, limit=attacked(context, system.world))
+    if system.small:
         detector = LowResolution(detector, size=shape[1:])
     else:
         inside, outside = enlarged(inside, shape[1:]), enlarged(outside, shape[1:])
@@ -181,23 +145,33 @@ def _ready(context: Context, system: System) -> Ready:
     return Ready(detector, inside, outside, clean_in, clean_out, name)
 
 
-def _of_networks(context: Context, system: System) -> tuple[Detector, Shape, str]:
-    roles = system.world.networks
-    networks = [context.network(role) for role in roles]
-    members = [_fitted(context, system.world, role)[system.method] for role in roles]
+def _of_networks(context: Context, system: System, fit: str) -> tuple[Detector, Shape, str]:
+    networks = [context.network(role) for role in system.roles]
+    members = [_fitted(context, fit, role)[system.method] for role in system.roles]
     detector = members[0] if len(members) == 1 else Ensemble(members)
     return detector, networks[0].shape, " + ".join(n.name for n in networks)
 
 
-def _fitted(context: Context, world: World, role: str) -> dict[str, Detector]:
+def _fitted(context: Context, fit: str, role: str) -> dict[str, Detector]:
     def make() -> dict[str, Detector]:
         network = context.network(role)
-        detectors = {name: cls(network.model) for name, cls in METHODS.items()}
-        images = context.all_fit_images(world.fit)
+        detectors = {m: registry.get(d)(network.model) for m, d in FILE["methods"].items()}
+        images = context.all_fit_images(fit)
         fit_all(detectors.values(), _Enlarged(images, network.shape[1:], context.device))
         return detectors
 
-    return context.remember(("fort", world.fit, role), make)
+    return context.remember(("fort", fit, role), make)
+
+
+def _of_clip(context: Context, inside: str, outside: str) -> tuple[Detector, Shape, str]:
+    """CLIP with the class names of both sides as its words, as `--model clip=hf:NAME` says."""
+    if "clip" not in context.models:  # there is no stand-in for its training data
+        raise NotRun("no data")
+    spec = context.models["clip"].removeprefix("hf:")
+    words = [context.images(name, limit=1).classes for name in (inside, outside)]
+    model = zero_shot(spec, inside=words[0], outside=words[1]).to(context.device)
+    side = int(model.net.size)  # type: ignore[arg-type]
+    return CLIP(model, inside=len(words[0])), (3, side, side), Path(spec).name
 
 
 def enlarged(x: Images, size: tuple[int, int]) -> Tensor:
@@ -209,7 +183,7 @@ def enlarged(x: Images, size: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True)
 class _Enlarged:
-    """Batches at the network's size, that can be gone through again."""
+    """Batches at the network's size, which can be read again."""
 
     images: ImageSet
     size: tuple[int, int]

@@ -102,7 +102,9 @@ def measured(context: Context, line: Line) -> Iterator[Row]:
         yield code_error(found, cells["mape"], network)
     if complete:
         yield cells["fall"].found(last_fall(found), n, m, network=network)
-        yield from loss_curve(found, cells["official"])
+        # two lines may differ in their worlds
+        cell = cells["official"]
+        yield from loss_curve(found, cell, f"{cell.row}, {cell.column.partition(',')[0]}")
     if "standard" in cells:
         own, m = s.ranked(direct(context, case))
         flat = stuck(context, case) if complete else 0.0
@@ -136,9 +138,8 @@ def last_fall(found: Matched) -> Interval:
     return median(falls.cpu().numpy())
 
 
-def loss_curve(found: Matched, cell: Row) -> Iterator[Row]:
+def loss_curve(found: Matched, cell: Row, name: str) -> Iterator[Row]:
     """The loss of the median image along the way, as a share of what each began with."""
-    name = f"{cell.row}, {cell.column.partition(',')[0]}"  # two lines may differ in their worlds
     shares = found.losses.double() / found.losses[0].double().clamp_min(1e-30)
     middle = shares.median(dim=1).values
     point = replace(cell, row=name, group=name, column="step", metric=LOSS, kind="point")

@@ -12,11 +12,12 @@ import torch
 
 from rood.analysis.matching import BATCH, Matched, attack_pairs
 from rood.attacks import APGD, PGD, FeatureMatch, WorstOf
-from rood.attacks.base import Attack, Goal
+from rood.attacks.base import Attack
 from rood.attacks.worst_of import Tier
 from rood.detectors import CCU
 from rood.detectors.base import Detector
 from rood.errors import UnknownNameError
+from rood.evaluation.attacked import attacked_scores
 from rood.goals import look_in
 from rood.metrics import auroc, summary
 from rood.models import checkpoint, zoo
@@ -78,13 +79,6 @@ def toward(detector: Detector, inside: Images, begin: Images, threat: L2) -> lis
     return [threat.project(inside[i], begin) for i in (nearest, typical.expand_as(nearest))]
 
 
-def climbed(goal: Goal, x: Images, threat: L2, attack: Attack) -> Images:
-    """An attack batch by batch; the goal's own starts, where it has any, are one for each of x."""
-    parts = torch.arange(len(x), device=x.device).split(BATCH)
-    source = lambda: generator(0, "direct")
-    return torch.cat([attack(goal.take(i), x[i], threat, source()) for i in parts])
-
-
 def reached(
     detector: Detector,
     inside: Images,
@@ -95,17 +89,16 @@ def reached(
 ) -> Iterator[Images]:
     """The images with the lowest scores within each budget; a larger one keeps what was found."""
     least = scored(detector, inside).min().item()
-    # an image below every ID image cannot change a rank any more
-    goal = replace(look_in(detector, inside), enough=-least)
+    goal = look_in(detector, inside, past=least)
     best = begin
     for threat, others in zip(budgets, known, strict=True):
         best = best_of(detector, [best, *others, *toward(detector, inside, begin, threat)])
         for attack in attacks:
             left = (scored(detector, best) >= least).nonzero().squeeze(1).to(best.device)
-            if len(left):
-                on = goal.begin(best[left]) if isinstance(attack, PGD) else goal
-                found = [best[left], climbed(on, begin[left], threat, attack)]
-                best = best.index_copy(0, left, best_of(detector, found))
+            for part in left.split(BATCH):
+                on = goal.begin(best[part]) if isinstance(attack, PGD) else goal
+                found = attack(on, begin[part], threat, generator(0, "direct"))
+                best = best.index_copy(0, part, best_of(detector, [best[part], found]))
         yield best
 
 
@@ -225,6 +218,8 @@ def _measured(
     for (score, code, share), cell in cells.items():
         s, ball = of[score], balls[share]
         yield from _of_match(s, begin, ball, pairs[code, share], cell)
+        if score == case.score:  # the curve is that of the code, which all scores share
+            yield from loss_curve(pairs[code, share], cell, f"{score}, {cell.column}")
         if score in direct:
             there = direct[score][share], direct[score][math.inf]
             yield from _of_search(s, begin, ball, pairs[code, share], there, cell)
@@ -263,7 +258,6 @@ def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Row) -> I
     yield code_error(found, replace(bare, metric="mape_median"), s.network)
     fall, n = last_fall(found), len(begin)
     yield replace(bare, metric="last_fall").found(fall, n, n, network=s.network)
-    yield from loss_curve(found, cell)
 
 
 def _of_search(
@@ -337,10 +331,12 @@ def _bounded(
     assert isinstance(s.detector, CCU)
     n, suite = len(s.starts), _suite(context, "standard")[0]
     for eps, cell in zip(radii, cells, strict=True):
-        found = climbed(look_in(s.detector, s.inside), s.starts, L2(eps), suite)
         with torch.no_grad():
             least = s.detector.least_score(s.starts, s.detector.radius(L2(eps))).cpu()
-        got = scored(s.detector, found).double()
+        found = attacked_scores(
+            s.detector, s.starts, "outside", L2(eps), suite, exemplars=s.inside, purpose=("direct",)
+        )
+        got = found.scores.cpu().double()
         for attack, scores in (("clean", s.clean_out), ("direct", got), ("certified", least)):
             value = summary(s.clean_in.double(), scores, resamples=1)["auroc"]
             here = replace(cell, attack=attack)

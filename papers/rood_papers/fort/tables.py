@@ -1,0 +1,123 @@
+"""FORT's tables: clean, after the paper's free steps read at 1/255, and after our suite."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rood.analysis.trajectory import auroc_at
+from rood.metrics import summary
+from rood_papers.fort.systems import (
+    AT_NEARER,
+    FILE,
+    LEVEL,
+    NEARER,
+    System,
+    arrived,
+    ready,
+    system_of,
+    walk,
+    worst,
+)
+from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
+from rood_papers.framework.intervals import difference
+from rood_papers.framework.tables import combined
+
+
+def lines_of(place: str, key: str = "lines") -> Iterator[tuple[System, dict[str, Any]]]:
+    """The systems of an experiment, with what else its lines say."""
+    about = FILE["experiments"][place]
+    for entry in about[key]:
+        for line in combined({**about.get("line", {}), **entry}):
+            yield system_of(line), {"name": line["method"]} | line
+
+
+def lines(place: str, context: Context) -> Iterator[Part]:
+    """One part per line; on the shipped digits where the paper's images are not to be had."""
+    about = FILE["experiments"][place]
+    otherwise = "otherwise" in about and not _there(context, "cifar100")
+    for system, line in lines_of(place, "otherwise" if otherwise else "lines"):
+        cells = _cells(place, system, line, about.get("official", False))
+        name = f"{line['name']}, {system.column}"
+        yield Part(name, tuple(cells.values()), partial(_measured, context, system, cells))
+
+
+def _there(context: Context, world: str) -> bool:
+    about = FILE["worlds"][world]
+    network = next(iter(about["networks"].values()))
+    return context.has_network(network) and context.has(*about["images"].values())
+
+
+def _cells(place: str, system: System, line: Mapping[str, Any], official: bool) -> dict[str, Row]:
+    """What is filled for a line, by the attack; `change` is the paper's attack less clean."""
+    paper = system.world == "cifar100"
+    known = lambda **what: _printed(place, system, line, **what) if paper else None
+    own = FILE["worlds"][system.world]["note"] if system.roles else ""
+    cell = Row(
+        experiment=f"fort/{place}",
+        row=line["name"],
+        column=system.column,
+        metric="auroc",
+        note="; ".join(n for n in (own, line.get("note", "") if paper else "") if n),
+    )
+    after = known(eps=1, metric="auroc")
+    change = known(eps=1, metric="auroc_change")
+    found = {
+        "clean": replace(cell, paper=known(eps=0, metric="auroc")),
+        "paper": replace(cell, attack="paper", paper=after),
+        "official": replace(cell, attack="official", paper=after),
+        "standard": replace(cell, attack="standard"),
+        "nearer": replace(cell, attack="paper", column=f"{cell.column}{AT_NEARER}"),
+        "change": replace(cell, attack="paper", metric="auroc_change", paper=change),
+    }
+    return found if official else {k: v for k, v in found.items() if k != "official"}
+
+
+def _printed(place: str, system: System, line: Mapping[str, Any], **what: Any) -> float | None:
+    facts = {"place": place, "inside": "cifar100", "outside": system.outside.partition("/")[0]}
+    facts |= {"method": system.method, "model": line.get("network", "ViT-L/16")}
+    return printed("fort", **facts | line.get("printed", {}) | what)
+
+
+def _measured(context: Context, system: System, cells: Mapping[str, Row]) -> Iterator[Row]:
+    s = ready(context, system)
+    n_in, network = len(s.clean_in), s.network
+    signs = {"paper": 0, "official": -1}
+    moved = {p: walk(context, system, sign_of_zero=sign) for p, sign in signs.items() if p in cells}
+    there = {preset: arrived(way) for preset, way in moved.items()}
+    clean = summary(s.clean_in, s.clean_out, resamples=1)["auroc"]
+    yield cells["clean"].found(clean, n_in, len(s.clean_out), network=network)
+    for preset, way in there.items():
+        point = auroc_at(way, s.clean_in, "linf", LEVEL)
+        assert point is not None
+        n, cell = way.scores.shape[1], cells[preset]
+        note = f"{cell.note}; {point.left_box:.0%} of the images had left the pixel box"
+        if lost := moved[preset].scores.shape[1] - n:
+            note += f"; {lost} never moved by 1/255 and are left out"
+        yield cell.found(point.auroc, n_in, n, network=network, note=note)
+        if preset == "paper":
+            fall = difference(point.auroc, clean)
+            yield cells["change"].found(fall, n_in, n, network=network)
+            nearer = auroc_at(way, s.clean_in, "linf", NEARER)
+            assert nearer is not None
+            yield cells["nearer"].found(nearer.auroc, n_in, n, network=network)
+    scores = worst(context, system)
+    found = summary(s.clean_in, scores, resamples=1)["auroc"]
+    yield cells["standard"].found(found, n_in, len(scores), network=network)
+
+
+def text(place: str, context: Context) -> Iterator[Part]:
+    """What people reach; nobody was asked here."""
+    known = printed("fort", "section-3", metric="auroc")
+    cell = Row(
+        experiment=f"fort/{place}",
+        row="human benchmark",
+        column="cifar10",
+        metric="auroc",
+        paper=known,
+    )
+
+    def make() -> Iterator[Row]:
+        raise NotRun("no people were asked")
+
+    yield Part("people", (cell,), make)
