@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from rood_papers.framework.rows import Row, read_rows
+from rood_papers.framework.cells import Cell, read_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "trained-systems.md"
 ROWS = ROOT / "papers" / "results" / "liang-systems.jsonl"
-Values = dict[tuple[str, str], Row]  # by attack and metric
+Values = dict[tuple[str, str], Cell]  # by attack and metric
 
 
 def page() -> str:
@@ -23,7 +23,7 @@ def page() -> str:
     return text
 
 
-def _lines(rows: list[Row]) -> dict[tuple[str, str], Values]:
+def _lines(rows: list[Cell]) -> dict[tuple[str, str], Values]:
     """The numbers of each row and column."""
     found: dict[tuple[str, str], Values] = {}
     for r in rows:
@@ -37,14 +37,14 @@ def _table(*cells: str) -> Iterator[str]:
     yield f"|{'---|' * len(cells)}"
 
 
-def systems(rows: list[Row]) -> Iterator[str]:
+def systems(rows: list[Cell]) -> Iterator[str]:
     """Each system from each start."""
     names = ("clean", "matched", "paper", "direct", "no limit", "MAPE, median", "loss flat")
     yield from _table("score", "network, start, code, ball", *names, "finding", "n")
     for (row, column), of in sorted(_lines(rows).items(), key=lambda line: line[0][0]):
         auroc = {a: _number(of[a, m].ours) for a, m in of if m == "auroc"}
         matched, fall = of["matched", "auroc"], of["matched", "last_fall"].ours or 0.0
-        direct = of.get(("direct", "auroc"), Row(experiment="", row="", column="", metric=""))
+        direct = of.get(("direct", "auroc"), Cell(experiment="", row="", column="", metric=""))
         word, _, match = direct.note.partition(", ")
         bound = f" {auroc['certified']}" if word == "proven" else ""
         cells = [
@@ -57,14 +57,14 @@ def systems(rows: list[Row]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def other_images(rows: list[Row]) -> Iterator[str]:
+def other_images(rows: list[Cell]) -> Iterator[str]:
     """Scores of other images."""
     yield from _table("score", "network", "AUROC", "scores", "n")
     for r in rows:
         yield f"| {r.row} | {r.column} | {_number(r.ours)} | {r.note} | {r.n_in} / {r.n_out} |"
 
 
-def round_trip(rows: list[Row]) -> Iterator[str]:
+def round_trip(rows: list[Cell]) -> Iterator[str]:
     """How exactly a flow comes back."""
     metrics = list(dict.fromkeys(r.metric for r in rows))
     yield from _table(
@@ -75,7 +75,7 @@ def round_trip(rows: list[Row]) -> Iterator[str]:
         yield f"| {row} | {column} | {' | '.join(values)} | {of['clean', metrics[0]].n_in} |"
 
 
-def certificate(rows: list[Row]) -> Iterator[str]:
+def certificate(rows: list[Cell]) -> Iterator[str]:
     """What attacks find beside what is proven."""
     yield from _table(
         "network, OOD images, radius", "clean", "attacked", "certified", "beyond", "n"

@@ -17,8 +17,9 @@ from rood.models.wrap import wrap
 from rood_papers.fort import EXPERIMENTS
 from rood_papers.fort.claims import TURNED
 from rood_papers.fort.systems import attacked
-from rood_papers.framework.experiment import SIZES, Context, Row
-from rood_papers.framework.rows import UNDECIDED
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import UNDECIDED
+from rood_papers.framework.context import SIZES, Context
 from rood_papers.framework.run import run
 
 INSIDE = "digits:inside"
@@ -166,7 +167,7 @@ def test_one_image_moves_in_the_direction_that_is_asked_for(rows):
 
 
 def made(experiment, row, column, attack, value):
-    return Row(
+    return Cell(
         experiment=experiment, row=row, column=column, metric="auroc", attack=attack, ours=value
     )
 

@@ -15,7 +15,8 @@ from rood.detectors import MSP, AutoEncoder
 from rood.metrics import auroc
 from rood.threat import L2
 from rood.training.objectives.jem import JEM
-from rood_papers.framework.experiment import SIZES, Context, Row
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import SIZES, Context
 from rood_papers.framework.run import run
 from rood_papers.liang import EXPERIMENTS, trained
 from rood_papers.liang.claims import certificate
@@ -214,9 +215,9 @@ def test_a_certificate_stands_beside_the_attack(rows):
 
 
 def test_an_attack_below_the_certificate_fails_its_claim():
-    cell = Row(experiment="liang/certificate", row="CCU", column="a", metric="auroc")
+    cell = Cell(experiment="liang/certificate", row="CCU", column="a", metric="auroc")
     made = [
-        Row(**{**cell.as_json(), "attack": attack, "ours": value})
+        Cell(**{**cell.as_json(), "attack": attack, "ours": value})
         for attack, value in (("direct", 0.4), ("certified", 0.5))
     ]
     (told,) = certificate("liang/certificate", made)
@@ -295,7 +296,7 @@ def test_chains_go_as_they_did_in_training():
 
 
 def made(score, attack, value, metric="auroc", **facts):
-    return Row(
+    return Cell(
         experiment="liang/systems", row=score, column="digits-jem from noise, logits within 5",
         metric=metric, attack=attack, ours=value, n_in=200, **facts,
     )  # fmt: skip

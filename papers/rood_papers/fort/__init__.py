@@ -6,8 +6,7 @@ figures are data, in fort.toml.
 """
 
 from rood_papers.fort import claims, figures, tables
-from rood_papers.fort.systems import FILE
-from rood_papers.framework.tables import experiments
+from rood_papers.framework.paper import experiments
 
 PARTS = {
     "lines": tables.lines,
@@ -22,4 +21,4 @@ CLAIMS = {
     "table4": claims.table4,
     "table5": claims.table5,
 }
-EXPERIMENTS = experiments("fort", FILE, PARTS, CLAIMS)
+EXPERIMENTS = experiments("fort", PARTS, CLAIMS)

@@ -6,9 +6,9 @@ from itertools import product
 
 from rood.metrics import Interval
 from rood_papers.fort.systems import AT_NEARER, DISTANCES, FILE
-from rood_papers.framework.experiment import Row, claim
-from rood_papers.framework.intervals import NOTHING, difference, falling
-from rood_papers.framework.rows import TELLS
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.claims import TELLS, claim, falling
+from rood_papers.framework.intervals import NOTHING, difference
 
 SCORES = tuple(FILE["methods"])[::-1]  # the best under attack first
 TURNED = "cifar100, inside cifar10"  # the column of the other way round
@@ -24,7 +24,7 @@ ATTACKS = (  # which, what follows the column's name, and how a sentence calls i
 )
 
 
-def table1(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def table1(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """The order of the scores under attack."""
     found = _values(rows)
     first = "digits" if any(r.column == "digits" for r in rows) else "cifar10"
@@ -35,7 +35,7 @@ def table1(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
         yield _ordered(experiment, where + text, *values, before=before)
 
 
-def table3(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def table3(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """The mean of two networks beside each of them."""
     found = _values(rows)
     columns = product(_columns(rows), DISTANCES, ATTACKS)
@@ -50,7 +50,7 @@ def table3(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
         yield _ordered(experiment, where + text, *values, before=before)
 
 
-def table4(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def table4(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Few pixels to move beside many."""
     found = _values(rows)
     columns = product(_columns(rows), DISTANCES, ATTACKS)
@@ -62,7 +62,7 @@ def table4(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
         yield _ordered(experiment, where + text, *values, by=FAR, before=before)
 
 
-def table5(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def table5(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Far OOD beside near OOD."""
     found = _values(rows)
     for (near, where), (attack, at, by) in product(_columns(rows), ATTACKS):
@@ -81,14 +81,14 @@ def table5(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
             yield _ordered(experiment, text, *fall.items(), before=own)
 
 
-def _columns(rows: Sequence[Row], first: str = "cifar10") -> Iterator[tuple[str, str]]:
+def _columns(rows: Sequence[Cell], first: str = "cifar10") -> Iterator[tuple[str, str]]:
     """The paper's column, and where it has rows that of the other way round, with its preface."""
     yield first, ""
     if any(r.column == TURNED for r in rows):
         yield TURNED, "CIFAR-10 inside: "
 
 
-def _values(rows: Sequence[Row]) -> Values:
+def _values(rows: Sequence[Cell]) -> Values:
     return {(r.row, r.column, r.attack): r.interval for r in rows if r.metric == "auroc"}
 
 
@@ -98,7 +98,7 @@ def _ordered(
     *values: tuple[str, Number],
     by: float = 0.0,
     before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
-) -> Row:
+) -> Cell:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
     return _told(experiment, text, values, partial(falling, by=by), before)
 
@@ -109,7 +109,7 @@ def _told(
     values: Collection[tuple[str, Number]],
     holds: Callable[[Sequence[Interval]], float],
     before: Sequence[Number],
-) -> Row:
+) -> Cell:
     found = [v for _, v in values if v is not None]
     shown = ", ".join(f"{name} {'-' if v is None else f'{v.value:.3f}'}" for name, v in values)
     if len(found) < len(values):

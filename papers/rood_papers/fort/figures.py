@@ -10,8 +10,11 @@ from rood.analysis.trajectory import Direction, Norm, auroc_curve
 from rood.metrics import Interval
 from rood_papers.fort.systems import FILE, System, ready, walk
 from rood_papers.fort.tables import lines_of
-from rood_papers.framework.experiment import Context, Part, Row, printed
-from rood_papers.framework.histogram import histogram
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import histogram
+from rood_papers.framework.paper import printed
 
 FINE = 1e-4  # the step of the figures with one image
 POINTS = 33
@@ -29,7 +32,7 @@ def moved(place: str, context: Context) -> Iterator[Part]:
     ((system, _),) = lines_of(place)
     facts = {"inside": "cifar100", "method": system.method}
     cells = tuple(
-        Row(
+        Cell(
             experiment=f"fort/{place}",
             row=system.method,
             column="one image",
@@ -45,8 +48,8 @@ def moved(place: str, context: Context) -> Iterator[Part]:
 
 
 def _moved(
-    context: Context, system: System, direction: Direction, cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, system: System, direction: Direction, cells: Sequence[Cell]
+) -> Iterator[Cell]:
     s = ready(context, system)
     way = walk(context, system, direction=direction, step=FINE, one=True)
     scores = way.scores[:, 0].double().cpu().numpy()
@@ -74,7 +77,7 @@ def scores(place: str, context: Context) -> Iterator[Part]:
             yield Part(f"{line['name']}, {norm}", (cell,), make)
 
 
-def _quartiles(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[Row]:
+def _quartiles(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
     s, way = ready(context, system), walk(context, system)
     for r in np.linspace(0, way.norms(norm).max().item(), POINTS):
         found = way.at(norm, float(r))
@@ -98,7 +101,7 @@ def curves(place: str, context: Context) -> Iterator[Part]:
             yield Part(f"{line['name']}, {norm}", (cell,), make)
 
 
-def _curve(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[Row]:
+def _curve(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
     s = ready(context, system)
     found = auroc_curve(walk(context, system), s.clean_in, norm, POINTS)
     for r, *interval in zip(found.radius, found.value, found.low, found.high, strict=True):
@@ -108,8 +111,8 @@ def _curve(context: Context, system: System, norm: Norm, cell: Row) -> Iterator[
         yield cell.found(around, found.n_in, found.n_out, x=x, network=s.network)
 
 
-def _empty(experiment: str, group: str, norm: Norm, metric: str) -> Row:
-    return Row(
+def _empty(experiment: str, group: str, norm: Norm, metric: str) -> Cell:
+    return Cell(
         experiment=experiment,
         row=group,
         column=AXES[norm],

@@ -20,8 +20,8 @@ from rood.models.sources.clip import zero_shot
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
 from rood_papers.framework.adaptive import lowered
-from rood_papers.framework.experiment import Context, NotRun
-from rood_papers.framework.tables import read
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.paper import read
 
 FILE = read("fort")
 DISTANCES = ("Mahalanobis", "Relative Mahalanobis")

@@ -19,9 +19,11 @@ from rood_papers.fort.systems import (
     walk,
     worst,
 )
-from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Part
 from rood_papers.framework.intervals import difference
-from rood_papers.framework.tables import combined
+from rood_papers.framework.paper import combined, printed
 
 
 def lines_of(place: str, key: str = "lines") -> Iterator[tuple[System, dict[str, Any]]]:
@@ -48,12 +50,12 @@ def _there(context: Context, world: str) -> bool:
     return context.has_network(network) and context.has(*about["images"].values())
 
 
-def _cells(place: str, system: System, line: Mapping[str, Any], official: bool) -> dict[str, Row]:
+def _cells(place: str, system: System, line: Mapping[str, Any], official: bool) -> dict[str, Cell]:
     """What is filled for a line, by the attack; `change` is the paper's attack less clean."""
     paper = system.world == "cifar100"
     known = lambda **what: _printed(place, system, line, **what) if paper else None
     own = FILE["worlds"][system.world]["note"] if system.roles else ""
-    cell = Row(
+    cell = Cell(
         experiment=f"fort/{place}",
         row=line["name"],
         column=system.column,
@@ -79,7 +81,7 @@ def _printed(place: str, system: System, line: Mapping[str, Any], **what: Any) -
     return printed("fort", **facts | line.get("printed", {}) | what)
 
 
-def _measured(context: Context, system: System, cells: Mapping[str, Row]) -> Iterator[Row]:
+def _measured(context: Context, system: System, cells: Mapping[str, Cell]) -> Iterator[Cell]:
     s = ready(context, system)
     n_in, network = len(s.clean_in), s.network
     signs = {"paper": 0, "official": -1}
@@ -109,7 +111,7 @@ def _measured(context: Context, system: System, cells: Mapping[str, Row]) -> Ite
 def text(place: str, context: Context) -> Iterator[Part]:
     """What people reach; nobody was asked here."""
     known = printed("fort", "section-3", metric="auroc")
-    cell = Row(
+    cell = Cell(
         experiment=f"fort/{place}",
         row="human benchmark",
         column="cifar10",
@@ -117,7 +119,7 @@ def text(place: str, context: Context) -> Iterator[Part]:
         paper=known,
     )
 
-    def make() -> Iterator[Row]:
+    def make() -> Iterator[Cell]:
         raise NotRun("no people were asked")
 
     yield Part("people", (cell,), make)

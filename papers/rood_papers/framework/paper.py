@@ -10,6 +10,7 @@ why = "{small}, trained on fewer images"  # why our numbers may differ
 parts = "lines"                           # the paper's functions that measure and test, by name;
 claims = "tables"                         # parts: the place where it is left out
 on_digits = true                          # falls back to the shipped digits: it always runs
+lines = [{ world = ["svhn", "cifar10"], network = "{world}/oe" }]    # see `combined`
 """
 
 import json
@@ -17,6 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from rood.errors import InputError
@@ -34,6 +36,20 @@ Claims = Callable[[str, Sequence[Cell]], Iterator[Cell]]  # of an experiment suc
 def read(paper: str) -> dict[str, Any]:
     """The words of a paper."""
     return tomllib.loads(_text(paper, f"{paper}.toml"))
+
+
+def combined(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One line per combination of the entry's lists, the last list fastest.
+
+    {key} in a text is replaced by the line's value of that key; a key stands before its use.
+    """
+    lists = {key: value for key, value in entry.items() if isinstance(value, list)}
+    for values in product(*lists.values()):
+        line = {**entry, **dict(zip(lists, values, strict=True))}
+        for key, value in line.items():
+            if isinstance(value, str):
+                line[key] = value.format(**line)
+        yield line
 
 
 def experiments(

@@ -5,9 +5,8 @@ half, not at 0: beside each match stands the attack that lowers the score itself
 and figures are data, in liang.toml.
 """
 
-from rood_papers.framework.tables import experiments
+from rood_papers.framework.paper import experiments
 from rood_papers.liang import claims, figures, tables, trained
-from rood_papers.liang.systems import FILE
 
 PARTS = {
     "lines": tables.lines,
@@ -36,4 +35,4 @@ CLAIMS = {
     "systems": claims.systems,
     "certificate": claims.certificate,
 }
-EXPERIMENTS = experiments("liang", FILE, PARTS, CLAIMS)
+EXPERIMENTS = experiments("liang", PARTS, CLAIMS)

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from rood_papers.framework.experiment import Row, claim, compared
-from rood_papers.framework.intervals import noise_of
-from rood_papers.framework.rows import NOISE, TELLS, UNDECIDED, decided, interval
+from rood_papers.framework.cells import Cell, interval
+from rood_papers.framework.claims import NOISE, TELLS, UNDECIDED, claim, compared, decided, noise_of
 
 HALF = 0.05  # around 1/2: what counts as matched
 PRINTED = 0.005  # around 1/2: where the paper says so
@@ -16,7 +15,7 @@ MOST = "mape_below_0.001"  # the share of codes that the paper calls equal
 CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 
-def tables(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def tables(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Half of the pairs after matching, flat losses, and what a direct attack does."""
     before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
     tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
@@ -40,10 +39,10 @@ def tables(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
 def _all(
     experiment: str,
     text: str,
-    rows: Sequence[Row],
-    holds: Callable[[Row], Callable[[float], bool]],
+    rows: Sequence[Cell],
+    holds: Callable[[Cell], Callable[[float], bool]],
     noise: float = NOISE,
-) -> Row:
+) -> Cell:
     """Whether it holds of every row; by how many, and over which numbers."""
     known = [(r, r.ours) for r in rows if r.ours is not None]
     outcomes = [(r, decided(holds(r), [v], noise)) for r, v in known]
@@ -61,7 +60,7 @@ def _all(
     return claim(experiment, text, UNDECIDED if missed or at_border else 1.0, shown)
 
 
-def _open(row: Row) -> bool:
+def _open(row: Cell) -> bool:
     """Whether fewer steps were made than in the paper, so that more might have done it."""
     found = CUT.search(row.note)
     return found is not None and int(found[1]) < int(found[2])
@@ -71,7 +70,7 @@ def _near(value: float | None, other: float | None, width: float) -> bool:
     return value is not None and other is not None and abs(value - other) <= width
 
 
-def unmoved(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def unmoved(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """No image is hidden; not tested by a match that did not find the code."""
     of = {r.attack: r.ours for r in rows if r.metric == "auroc" and r.ours is not None}
     error = interval(rows, metric="mape_median")
@@ -87,7 +86,7 @@ def unmoved(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
         yield claim(experiment, text, of[attack] > of["clean"] - LOSS if known else None, shown)
 
 
-def most_are_met(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def most_are_met(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """The paper: any likelihood can be had."""
     share = interval(rows, metric="met")
     text = "most likelihoods that are asked for are met within 1 %"
@@ -96,14 +95,14 @@ def most_are_met(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     yield compared(experiment, text, value, lambda v: v > 0.5, noise)
 
 
-def most_are_close(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def most_are_close(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """What the paper says of its histograms."""
     of = {r.column: r.ours for r in rows if r.metric == MOST}
     text = "most codes end within 0.1 % of those asked for"
     yield compared(experiment, text, of, lambda *shares: all(v > 0.5 for v in shares))
 
 
-def closest(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def closest(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Which rule of the attack comes closest to the code."""
     of = {r.attack: r.ours for r in rows if r.metric == "mape_median" and r.ours is not None}
     shown = ", ".join(f"{a} {v:.2g}" for a, v in of.items())
@@ -112,7 +111,7 @@ def closest(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     yield claim(experiment, text, None if best is None else best == "shrinking", shown)
 
 
-def systems(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def systems(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Ours: what the attack on the score itself does, and what no attack may."""
     before = {(r.row, r.column): r.ours for r in rows if r.attack == "clean"}
     tells = lambda r: (before.get((r.row, r.column)) or 0.0) >= TELLS
@@ -122,7 +121,7 @@ def systems(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
     yield from certificate(experiment, rows)
 
 
-def certificate(experiment: str, rows: Sequence[Row]) -> Iterator[Row]:
+def certificate(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """Ours: no attack passes a certificate."""
     shares = [r for r in rows if r.metric == "auroc"]
     proven = {(r.row, r.column): r.ours for r in shares if r.attack == "certified"}

@@ -17,8 +17,11 @@ from rood.attacks.base import Attack
 from rood.attacks.feature_match import FeatureMatch
 from rood.metrics import wilson
 from rood.shapes import Images
-from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
-from rood_papers.framework.histogram import histogram
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.intervals import histogram
+from rood_papers.framework.paper import printed
 from rood_papers.liang.claims import MOST
 from rood_papers.liang.systems import (
     FILE,
@@ -49,8 +52,8 @@ def cases_of(place: str, context: Context) -> Iterator[tuple[str, Case]]:
         yield name, case_of(context, FILE["cases"][name] | own)
 
 
-def _point(place: str, group: str, column: str, metric: str) -> Row:
-    return Row(
+def _point(place: str, group: str, column: str, metric: str) -> Cell:
+    return Cell(
         experiment=f"liang/{place}",
         row=group,
         column=column,
@@ -64,11 +67,11 @@ def _point(place: str, group: str, column: str, metric: str) -> Row:
 def absent(place: str, context: Context) -> Iterator[Part]:
     """Cells whose images are not to be had."""
 
-    def make() -> Iterator[Row]:
+    def make() -> Iterator[Cell]:
         raise NotRun("no data")
 
     for what, metric in FILE["experiments"][place]["absent"].items():
-        cell = Row(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
+        cell = Cell(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
         yield Part(what, (cell,), make)
 
 
@@ -83,7 +86,7 @@ def errors(place: str, context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_errors, context, case, cell, point))
 
 
-def _errors(context: Context, case: Case, cell: Row, point: Row) -> Iterator[Row]:
+def _errors(context: Context, case: Case, cell: Cell, point: Cell) -> Iterator[Cell]:
     found, network = matched(context, case), ready(context, case).network
     n, below = len(found.mape), float((found.mape < 1e-3).mean())
     note = "the paper: most are below 0.1 %"
@@ -101,7 +104,7 @@ def scatter(place: str, context: Context) -> Iterator[Part]:
 
 
 @torch.no_grad()
-def _scatter(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _scatter(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s, found = ready(context, case), matched(context, case)
     code = lambda x: torch.cat([s.encoder(part) for part in x.split(100)]).cpu().flatten()
     wanted, got = code(found.inside), code(found.images)
@@ -117,7 +120,7 @@ def histograms(place: str, context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_histogram, context, case, cell))
 
 
-def _histogram(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _histogram(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s = ready(context, case)
     after = scored(s.detector, matched(context, case).images)
     sides = {"in-distribution": s.clean_in, "start": s.clean_out, "attacked": after}
@@ -132,7 +135,7 @@ def losses(place: str, context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_losses, context, case, cell))
 
 
-def _losses(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _losses(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     loss = matched(context, case).losses.double().median(dim=1).values
     network = ready(context, case).network
     for i in np.unique(np.linspace(0, len(loss) - 1, CURVE).astype(int)):
@@ -147,7 +150,7 @@ def galleries(place: str, context: Context) -> Iterator[Part]:
         yield Part(group, (cell,), partial(_gallery, context, case, cell))
 
 
-def _gallery(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _gallery(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s, found = ready(context, case), matched(context, case)
     shown = [x[:COLUMNS] for x in (found.inside, s.starts, found.images)]
     file = picture(context.out, cell.row, shown)
@@ -179,13 +182,13 @@ def forgotten(place: str, context: Context) -> Iterator[Part]:
     """In how many directions an image can move without changing its code."""
     for case in (CIFAR10, DIGITS):
         cells = tuple(
-            Row(experiment=f"liang/{place}", row=case.world, column=code, metric="null_space")
+            Cell(experiment=f"liang/{place}", row=case.world, column=code, metric="null_space")
             for code in ("features", "logits")
         )
         yield Part(case.world, cells, partial(_forgotten, context, case, cells))
 
 
-def _forgotten(context: Context, case: Case, cells: tuple[Row, ...]) -> Iterator[Row]:
+def _forgotten(context: Context, case: Case, cells: tuple[Cell, ...]) -> Iterator[Cell]:
     network = context.network(case.roles[0])
     x = context.pixels(test_set(context, case.world), shape=network.shape, limit=1)
     found = dimensions(network.model, x)
@@ -209,7 +212,7 @@ def presets(place: str, context: Context) -> Iterator[Part]:
         "standard": None,
     }
     for attack, rule in rules.items():
-        cell = Row(
+        cell = Cell(
             experiment=f"liang/{place}", row="MSP", column=case.world, metric="auroc", attack=attack
         )
         cells = (cell, replace(cell, metric="mape_median")) if rule else (cell,)
@@ -217,8 +220,8 @@ def presets(place: str, context: Context) -> Iterator[Part]:
 
 
 def _preset(
-    context: Context, case: Case, cells: tuple[Row, ...], rule: Attack | None
-) -> Iterator[Row]:
+    context: Context, case: Case, cells: tuple[Cell, ...], rule: Attack | None
+) -> Iterator[Cell]:
     s = ready(context, case)
     found = None if rule is None else matched(context, case, rule)
     after = direct(context, case) if found is None else scored(s.detector, found.images)
@@ -235,7 +238,7 @@ def text(place: str, context: Context) -> Iterator[Part]:
     """How good the networks are."""
     for fact in FILE["experiments"][place]["accuracies"]:
         world, _, role = fact["network"].partition("/")
-        cell = Row(
+        cell = Cell(
             experiment=f"liang/{place}",
             row=role,
             column=world,
@@ -249,7 +252,7 @@ def text(place: str, context: Context) -> Iterator[Part]:
 
 
 @torch.no_grad()
-def _accuracy(context: Context, role: str, name: str, cell: Row) -> Iterator[Row]:
+def _accuracy(context: Context, role: str, name: str, cell: Cell) -> Iterator[Cell]:
     network = context.network(role)
     images = context.images(name, shape=network.shape)
     right = sum(

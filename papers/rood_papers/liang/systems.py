@@ -33,9 +33,10 @@ from rood.models.model import Model
 from rood.shapes import Images, Scores
 from rood.threat import L2
 from rood_papers.framework.adaptive import lowered
-from rood_papers.framework.experiment import Context, Row
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context
 from rood_papers.framework.intervals import known, median
-from rood_papers.framework.tables import combined, read
+from rood_papers.framework.paper import combined, read
 
 FILE = read("liang")
 SCORES = {line.pop("name"): line for entry in FILE["scores"] for line in combined(entry)}
@@ -119,7 +120,7 @@ def matched(context: Context, case: Case, attack: Attack | None = None) -> Match
     )
 
 
-def code_error(found: Matched, cell: Row, network: str) -> Row:
+def code_error(found: Matched, cell: Cell, network: str) -> Cell:
     """The cell with the error of the median image's code, or with why it has none."""
     n = len(found.mape)
     middle = known(median(found.mape))

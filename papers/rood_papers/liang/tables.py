@@ -13,10 +13,11 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.metrics import Interval, wilson
 from rood.shapes import Scores
 from rood.threat import L2
-from rood_papers.framework.experiment import Context, Part, Row, printed
+from rood_papers.framework.cells import LOSS, Cell
+from rood_papers.framework.context import Context
+from rood_papers.framework.experiment import Part
 from rood_papers.framework.intervals import median
-from rood_papers.framework.rows import LOSS
-from rood_papers.framework.tables import combined
+from rood_papers.framework.paper import combined, printed
 from rood_papers.liang.systems import (
     FILE,
     Case,
@@ -42,7 +43,7 @@ class Line:
 
     case: Case
     part: str
-    cells: Mapping[str, Row]
+    cells: Mapping[str, Cell]
 
 
 def lines_of(place: str, context: Context) -> Iterator[Line]:
@@ -58,7 +59,7 @@ def _line(place: str, case: Case, line: Mapping[str, Any]) -> Line:
     facts |= {"model": line["model"]} if "model" in line else {}
     look = partial(printed, "liang", **facts | line.get("printed", {}))
     column = f"{case.world} from {case.start}, {case.code} within {case.eps:g}"
-    cell = Row(
+    cell = Cell(
         experiment=f"liang/{place}",
         row=line.get("name", case.score),
         column=line.get("column", column),
@@ -84,7 +85,7 @@ def lines(place: str, context: Context) -> Iterator[Part]:
         yield Part(line.part, tuple(line.cells.values()), partial(measured, context, line))
 
 
-def measured(context: Context, line: Line) -> Iterator[Row]:
+def measured(context: Context, line: Line) -> Iterator[Cell]:
     """The cells of a line; with the fall of its loss also the loss curve."""
     case, cells, s = line.case, line.cells, ready(context, line.case)
     n, network = len(s.clean_in), s.network
@@ -113,7 +114,7 @@ def measured(context: Context, line: Line) -> Iterator[Row]:
         yield _noted(cells["standard"], *notes).found(own, n, m, network=network)
 
 
-def _noted(cell: Row, *notes: str) -> Row:
+def _noted(cell: Cell, *notes: str) -> Cell:
     return replace(cell, note="; ".join(filter(None, (cell.note, *notes))))
 
 
@@ -138,7 +139,7 @@ def last_fall(found: Matched) -> Interval:
     return median(falls.cpu().numpy())
 
 
-def loss_curve(found: Matched, cell: Row, name: str) -> Iterator[Row]:
+def loss_curve(found: Matched, cell: Cell, name: str) -> Iterator[Cell]:
     """The loss of the median image along the way, as a share of what each began with."""
     shares = found.losses.double() / found.losses[0].double().clamp_min(1e-30)
     middle = shares.median(dim=1).values
@@ -165,7 +166,7 @@ def targets(place: str, context: Context) -> Iterator[Part]:
     yield Part(cell.column, (point, cell), partial(_asked, context, line.case, point, cell))
 
 
-def _asked(context: Context, case: Case, point: Row, share: Row) -> Iterator[Row]:
+def _asked(context: Context, case: Case, point: Cell, share: Cell) -> Iterator[Cell]:
     s = ready(context, case)
     low, high = s.clean_in.min().item(), s.clean_in.max().item()
     room = (high - low) / 2

@@ -27,7 +27,10 @@ from rood.seeds import generator
 from rood.shapes import Images
 from rood.threat import L2, to_8_bit
 from rood.training.objectives.jem import JEM, Replay
-from rood_papers.framework.experiment import Context, NotRun, Part, Row, printed
+from rood_papers.framework.cells import Cell
+from rood_papers.framework.context import Context, NotRun
+from rood_papers.framework.experiment import Part
+from rood_papers.framework.paper import printed
 from rood_papers.liang.figures import picture
 from rood_papers.liang.systems import (
     FILE,
@@ -180,12 +183,12 @@ def _label(case: Case) -> str:
     return case.roles[0].replace("/", "-") + several
 
 
-def _cell(place: str, group: Mapping[str, Any], case: Case, share: float) -> Row:
+def _cell(place: str, group: Mapping[str, Any], case: Case, share: float) -> Cell:
     facts = {"method": case.score, "target": case.code, "outside": case.start, "inside": "cifar10"}
     known = None
     if share == 1 and "printed" in group:
         known = printed("liang", metric="auroc", **facts | group["printed"])
-    return Row(
+    return Cell(
         experiment=f"liang/{place}",
         row=case.score,
         column=f"{_label(case)} from {case.start}, {case.code} within {share * case.eps:g}",
@@ -199,8 +202,8 @@ Key = tuple[str, str, float]  # score, code, share of the paper's distance
 
 
 def _measured(
-    context: Context, group: Mapping[str, Any], case: Case, cells: Mapping[Key, Row]
-) -> Iterator[Row]:
+    context: Context, group: Mapping[str, Any], case: Case, cells: Mapping[Key, Cell]
+) -> Iterator[Cell]:
     if context.size.name == "tiny" and case.world != "digits":
         raise NotRun("at tiny only networks of the shipped digits are attacked")
     of = {score: ready(context, replace(case, score=score)) for score in group["scores"]}
@@ -249,7 +252,7 @@ def whole(x: Images) -> Images:
     return (255 * x).round() / 255
 
 
-def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Row) -> Iterator[Row]:
+def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Cell) -> Iterator[Cell]:
     yield _ranked(s, begin, replace(cell, attack="clean", paper=None))
     yield _ranked(s, found.images, cell)
     rounded = to_8_bit(found.images, begin, ball)
@@ -261,8 +264,8 @@ def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Row) -> I
 
 
 def _of_search(
-    s: Ready, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Row
-) -> Iterator[Row]:
+    s: Ready, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Cell
+) -> Iterator[Cell]:
     bare = replace(cell, paper=None)
     direct, unlimited = (
         _ranked(s, x, replace(bare, attack=attack))
@@ -288,7 +291,7 @@ def _of_search(
         yield replace(bare, attack="certified").found(bound, n, n, network=s.network)
 
 
-def _ranked(s: Ready, x: Images, cell: Row) -> Row:
+def _ranked(s: Ready, x: Images, cell: Cell) -> Cell:
     value, m = s.ranked(scored(s.detector, x), paired=cell.attack != "clean")
     return cell.found(value, len(s.clean_in), m, network=s.network)
 
@@ -311,7 +314,7 @@ def certificate(place: str, context: Context) -> Iterator[Part]:
     case = _case(context, about)
     for name in ("noise", *about["outside"][case.world]):
         cells = [
-            Row(
+            Cell(
                 experiment=f"liang/{place}",
                 row=case.score,
                 column=f"{_label(case)} beside {name} within {eps:g}",
@@ -325,8 +328,8 @@ def certificate(place: str, context: Context) -> Iterator[Part]:
 
 
 def _bounded(
-    context: Context, case: Case, radii: Sequence[float], cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, case: Case, radii: Sequence[float], cells: Sequence[Cell]
+) -> Iterator[Cell]:
     s = ready(context, case)
     assert isinstance(s.detector, CCU)
     n, suite = len(s.starts), _suite(context, "standard")[0]
@@ -357,7 +360,7 @@ def other_images(place: str, context: Context) -> Iterator[Part]:
         for score in group["scores"]:
             case = _case(context, group | {"scores": [score]})
             cells = [
-                Row(
+                Cell(
                     experiment=f"liang/{place}",
                     row=score,
                     column=f"{_label(case)} beside {name}",
@@ -369,8 +372,8 @@ def other_images(place: str, context: Context) -> Iterator[Part]:
 
 
 def _told(
-    context: Context, case: Case, outside: Mapping[str, Sequence[str]], cells: Sequence[Row]
-) -> Iterator[Row]:
+    context: Context, case: Case, outside: Mapping[str, Sequence[str]], cells: Sequence[Cell]
+) -> Iterator[Cell]:
     s, shape = ready(context, case), context.network(case.roles[0]).shape
     own = scored(s.detector, context.pixels(test_set(context, case.world), shape=shape))
     for name, cell in zip(outside[case.world], cells, strict=True):
@@ -384,7 +387,7 @@ def round_trip(place: str, context: Context) -> Iterator[Part]:
     """From image to code and back: how far the worst pixel of an image is off."""
     case = _case(context, FILE["experiments"][place])
     cells = [
-        Row(experiment=f"liang/{place}", row=_label(case), column=precision, metric=metric)
+        Cell(experiment=f"liang/{place}", row=_label(case), column=precision, metric=metric)
         for precision in ("float32", "float64")
         for metric in (
             "median error of a pixel",
@@ -398,7 +401,7 @@ def round_trip(place: str, context: Context) -> Iterator[Part]:
 
 
 @torch.no_grad()
-def _undone(context: Context, case: Case, cells: Sequence[Row]) -> Iterator[Row]:
+def _undone(context: Context, case: Case, cells: Sequence[Cell]) -> Iterator[Cell]:
     network = context.network(case.roles[0])
     x = context.pixels(test_set(context, case.world), shape=network.shape)
     levels = (255 * x.double()).round() / 255  # float32 pixels are not exact levels
@@ -425,7 +428,7 @@ def samples(place: str, context: Context) -> Iterator[Part]:
     """Pictures of what flows and JEM take for images."""
     for group in FILE["experiments"][place]["systems"]:
         case = _case(context, group)
-        cell = Row(
+        cell = Cell(
             experiment=f"liang/{place}",
             row=_label(case),
             column=group["about"],
@@ -435,7 +438,7 @@ def samples(place: str, context: Context) -> Iterator[Part]:
         yield Part(_label(case), (cell,), partial(_sampled, context, case, cell))
 
 
-def _sampled(context: Context, case: Case, cell: Row) -> Iterator[Row]:
+def _sampled(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     network = context.network(case.roles[0])
     if case.score == "NLL":
         source, net = generator(0, "samples"), GlowNetwork.of(network.model)
