@@ -267,9 +267,12 @@ def test_rows_are_on_disk_as_they_are_made(here):
         (("guard", "nowhere"), "'nowhere' does not exist"),
         (("guard", "inside.npz"), "is a file"),
         (("guard", "guard"), "got none (looked for"),
-        (("guard", "pictures", "--batch-size", "0"), "at least one image a batch"),
+        (("guard", "pictures", "--batch-size", "0"), "at least one image per batch"),
         (("guard", "pictures", "--device", "nonsense"), "expected a device"),
-        (("guard", "pictures", "--drift", "d.csv", "--window", "0"), "at least one image a window"),
+        (
+            ("guard", "pictures", "--drift", "d.csv", "--window", "0"),
+            "at least one image per window",
+        ),
         (("guard", "pictures", "--drift", "inside.npz"), "got another file"),
     ],
 )
@@ -288,7 +291,7 @@ def test_a_guard_without_its_network_says_what_is_missing(here, world):
     knn = rood.detectors.KNN(world.model, k=5).fit(world.train)
     Guard.calibrated(knn, world.train).save("foreign")
     refused(invoke("score", "foreign", "pictures"), "Guard.load(folder, model=network)")
-    refuses(CapabilityError, "by its hash alone", Guard.load, "foreign")
+    refuses(CapabilityError, "does not contain", Guard.load, "foreign")
 
 
 @pytest.fixture
@@ -307,7 +310,7 @@ def test_a_network_from_elsewhere_is_named_in_the_command(here, own):
     assert invoke("fit", *fitting("."), "--model", "own_net:make", "--out", "plain").exit_code == 0
     rest = ("pictures", "--device", "cpu")
     for guard in ("normalised", "plain"):
-        refused(invoke("score", guard, *rest), "by its hash alone", "or rood score --model")
+        refused(invoke("score", guard, *rest), "does not contain", "or rood score --model")
         result = invoke("score", guard, *rest, "--model", "own_net:make")
         assert result.exit_code == 0, (result.output, result.exception)
         loaded = Guard.load(guard, model=own.make())
@@ -324,10 +327,10 @@ def test_the_weights_of_a_network_from_elsewhere_are_named_too(here, own):
         net[0].head.bias += 1
     own.make = lambda: net
     rest = ("score", "plain", "pictures", "--model", "own_net:make")
-    refused(invoke(*rest), "expected the network that the guard was made with")
+    refused(invoke(*rest), "expected the network of the guard")
     assert invoke(*rest, "--weights", "own.safetensors").exit_code == 0
     refused(invoke(*rest[:3], "--weights", "own.safetensors"), "expected --model beside --weights")
-    refused(invoke(*rest[:4], "net.safetensors"), "expected the network that the guard was made")
+    refused(invoke(*rest[:4], "net.safetensors"), "expected the network of the guard")
     refused(invoke(*rest[:4], "nonsense"), "no trained network is called 'nonsense'")
 
 
@@ -425,7 +428,7 @@ def test_a_log_goes_on_where_it_was(tmp_path):
     assert [r["rejected"] for r in found] == ["3", "4"]
     path.write_text("another,table\n")
     refuses(ResultsError, "got another file", DriftLog, path, known())
-    refuses(InputError, "at least one image a window", DriftLog, tmp_path / "e.csv", known(), 0)
+    refuses(InputError, "at least one image per window", DriftLog, tmp_path / "e.csv", known(), 0)
     assert not (tmp_path / "e.csv").exists()
 
 

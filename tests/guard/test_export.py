@@ -33,9 +33,9 @@ from rood.testing._support import as_in_production, example
 
 PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
 REASONS = {
-    "gradient": "takes a gradient at every image",
+    "gradient": "needs a gradient for every image",
     "eigenvectors": "has no eigenvectors",
-    "file": "writes every image into a PNG file",
+    "file": "compresses every image as PNG",
 }
 SMALLER = {"gram": lambda m: Gram(m, orders=2, layers=("layers.2", "layers.8"))}  # 20 s with all
 
@@ -93,7 +93,15 @@ def agree(found, decision, model, x, tolerance):
     assert 0 < int(accept.sum()) < len(accept)
 
 
-@pytest.mark.parametrize("name", exportable(".onnx"))
+def some_slow(names, quick):
+    """An export takes seconds: all but a few kinds of graph run among the slow tests."""
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+QUICK = ("ensemble", "gen", "knn", "low_resolution", "mahalanobis", "msp", "vim")
+
+
+@pytest.mark.parametrize("name", some_slow(exportable(".onnx"), QUICK))
 def test_onnxruntime_decides_as_the_guard_does(name, digits, tmp_path):
     ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'rood[onnx]'")
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install 'rood[onnx]'")
@@ -114,12 +122,7 @@ def test_onnxruntime_decides_as_the_guard_does(name, digits, tmp_path):
     assert told["classes"] == list(guard.classes)
 
 
-def some_slow(names, quick):
-    """ONNX begins with the same trace: the rest of them may wait for the nightly run."""
-    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
-
-
-@pytest.mark.parametrize("name", some_slow(exportable(".pt2"), ("msp", "knn", "gen", "rankfeat")))
+@pytest.mark.parametrize("name", some_slow(exportable(".pt2"), ("msp", "rankfeat")))
 def test_an_exported_program_decides_as_the_guard_does(name, digits, tmp_path):
     guard, x = guarded(made(name), digits), digits[-1]
     file = tmp_path / "guard.pt2"
@@ -149,7 +152,7 @@ def test_what_no_graph_can_hold_is_refused_in_a_sentence(name, kind, digits, tmp
 )
 def test_a_gradient_deep_inside_is_found(make, world):
     detector: Detector = make(world.model).fit(world.train)
-    assert "takes a gradient" in why_not(detector)
+    assert "needs a gradient" in why_not(detector)
 
 
 class Moody(nn.Module):

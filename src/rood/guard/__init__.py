@@ -1,1 +1,1 @@
-"""The guard: a classifier and a calibrated detector in one folder, which accepts or rejects."""
+"""Guards: a classifier and a calibrated detector that accept or reject images."""

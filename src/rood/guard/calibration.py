@@ -1,4 +1,4 @@
-"""A threshold that keeps a promise about false alarms, and how far the promise goes."""
+"""A threshold with a guaranteed false-alarm rate (split conformal), and its confidence."""
 
 import math
 from dataclasses import dataclass
@@ -10,44 +10,44 @@ from scipy.special import betaincinv
 from rood.errors import InputError
 from rood.metrics import Interval, false_alarm_at, wilson
 
-SLACK = 1e-9  # 0.05 * 200 must be 10, whatever it is in binary
+SLACK = 1e-9  # 0.05 * 200 must count as 10 despite rounding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The threshold is the `rank`-th smallest of n in-distribution scores; above it is rejected.
+    """The threshold is the `rank`-th smallest of n ID scores; higher scores are rejected.
 
-    Where a new image comes from the same source as those n, it is rejected with probability
-    (n + 1 - rank) / (n + 1) at most: by exchangeability alone, for any score and any n.
+    A new image from the same source is rejected with probability at most
+    (n + 1 - rank) / (n + 1), by exchangeability, for any score and any n.
     """
 
-    rate: float  # of false alarms, as asked for
+    rate: float  # of false alarms, as requested
     n: int
     rank: int
     threshold: float
-    rejected: int  # of the n
+    rejected: int  # of the n images
 
     @property
     def bound(self) -> float:
-        """The most that the probability of a false alarm can be; `rate` at the most."""
+        """Upper bound on the probability of a false alarm; at most `rate`."""
         return (self.n + 1 - self.rank) / (self.n + 1)
 
     @property
     def observed(self) -> Interval:
-        """The share of the n that is rejected, with Wilson's interval."""
+        """The rejected share of the n calibration images, with Wilson's interval."""
         return wilson(self.rejected / self.n, self.n)
 
     @property
     def deployed(self) -> Interval:
-        """The rate of this one threshold, over draws of the n: it follows Beta(n + 1 - rank, rank).
+        """The false-alarm rate of this threshold, which follows Beta(n + 1 - rank, rank).
 
-        Exact where no two scores are equal; with ties the rate can only be lower.
+        Exact without ties between scores; with ties the rate can only be lower.
         """
         low, high = betaincinv(self.n + 1 - self.rank, self.rank, [0.025, 0.975]).tolist()
         return Interval(self.bound, low, high)
 
     def told(self) -> str:
-        """All of it in a sentence."""
+        """A sentence for the user."""
         share, low, high = (100 * v for v in self.observed)
         _, least, most = (100 * v for v in self.deployed)
         return (
@@ -59,15 +59,15 @@ class Calibration:
 
 
 def check_rate(rate: float) -> None:
-    """Refuse what is no share of images."""
+    """Refuse rates outside (0, 1)."""
     if not 0 < rate < 1:
         raise InputError(f"expected a false-alarm rate between 0 and 1, got {rate:g}: try 0.05")
 
 
 def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
-    """The lowest threshold that promises at most a share `rate` of false alarms."""
+    """The lowest threshold whose false-alarm probability is at most `rate`."""
     check_rate(rate)
-    false_alarm_at(0.0, inside=scores)  # which says what is wrong with them
+    false_alarm_at(0.0, inside=scores)  # raises if they are not finite numbers
     values = np.asarray(scores, dtype=np.float64)
     needed = math.ceil((1 / rate - 1) * (1 - SLACK))
     if values.size < needed:

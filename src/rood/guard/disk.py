@@ -1,28 +1,31 @@
-"""A guard on disk: tensors as safetensors, all else as JSON, and a hash over every byte of it.
+"""A guard on disk: safetensors and JSON, with hashes of every file.
 
 guard.json              detector, threshold, shape, classes, and the hashes of the other files
-detector.safetensors    what the detector learnt
+detector.safetensors    the fitted state of the detector
 network.safetensors     the network, with its card network.json; network-1 ... in an ensemble
 
-A network of rood.models.backbones is part of the folder; of any other, guard.json has the hash of
-its weights, and whoever loads the guard hands over the network itself.
+A network of rood.models.backbones is stored in the folder. Of any other network guard.json has only
+the hash, and the network itself must be given on loading.
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from rood import config
+from rood import config, detectors
 from rood._files import write_whole
+from rood._moved import without_removed
+from rood.detectors.base import Detector
 from rood.errors import CapabilityError, CheckpointError, InputError, RoodError
 from rood.guard.calibration import Calibration
-from rood.guard.rebuild import described, networks_of, rebuilt
+from rood.guard.guard import Guard
 from rood.models import backbones, checkpoint, generative
 from rood.models.backbones import Backbone
 from rood.models.load import has_card, load_network
@@ -30,16 +33,14 @@ from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.version import __version__
 
-if TYPE_CHECKING:
-    from rood.guard.guard import Guard
-
 FORMAT = 1
 CARD, LEARNT = "guard.json", "detector.safetensors"
+_PLAIN = (str, int, float, bool, type(None))  # what a detector's arguments may be
 _KEYS = ("detector", "networks", "calibration", "shape", "classes", "about", "files")
 
 
-def save(guard: "Guard", folder: Path) -> str:
-    """Write the guard; guard.json comes last, so that half a guard is none."""
+def save(guard: Guard, folder: Path) -> str:
+    """Write the guard; guard.json comes last, so that a partial guard is not taken for one."""
     networks = networks_of(guard.detector)
     tree = described(guard.detector, networks)
     about = {"shape": list(guard.shape), "classes": list(guard.classes)}
@@ -67,10 +68,8 @@ def save(guard: "Guard", folder: Path) -> str:
     return str(card["sha256"])
 
 
-def load(folder: Path, given: Sequence[nn.Module]) -> "Guard":
-    """The guard in `folder`, with the networks that it does not have itself."""
-    from rood.guard.guard import Guard
-
+def load(folder: Path, given: Sequence[nn.Module]) -> Guard:
+    """The guard in `folder`; `given` are the networks that it does not contain."""
     card = _card(folder)
     _check_files(folder, card["files"])
     try:
@@ -89,7 +88,7 @@ def load(folder: Path, given: Sequence[nn.Module]) -> "Guard":
 
 
 def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
-    """A network as `rood audit` names it, made for the images of the guard, for `load` to check."""
+    """Load a network by name for the image shape of the guard; `load` compares its hash."""
     card = _card(folder)
     try:
         channels, height, width = (int(n) for n in card["shape"])
@@ -105,7 +104,7 @@ def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
 
 
 def _written(model: Model, folder: Path, i: int, about: dict[str, Any]) -> dict[str, Any]:
-    """What guard.json says of a network; one of ours is written beside it."""
+    """The entry of a network in guard.json; a network of rood is written to the folder."""
     name = None
     if _is_ours(model):
         name = f"network{f'-{i}' if i else ''}.safetensors"
@@ -121,7 +120,7 @@ def _written(model: Model, folder: Path, i: int, about: dict[str, Any]) -> dict[
 
 
 def _is_ours(model: Model) -> bool:
-    """Whether a checkpoint gives it back to the last bit."""
+    """Whether a checkpoint of rood stores the network exactly."""
     net = model.net
     known = {*backbones.registry.files, *generative.registry.files}
     if not isinstance(net, Backbone) or net.name not in known:
@@ -141,18 +140,18 @@ def _network(record: dict[str, Any], folder: Path, given: Sequence[nn.Module]) -
         found.append(print_[:12])
     if given:
         raise CapabilityError(
-            f"expected the network that the guard was made with, sha256 {wanted[:12]}... over "
-            f"weights and normalisation, got {', '.join(f'{f}...' for f in found)}: hand over that "
+            f"expected the network of the guard, sha256 {wanted[:12]}... over "
+            f"weights and normalisation, got {', '.join(f'{f}...' for f in found)}: give that "
             "one"
         )
     if record["file"] is None:
         raise CapabilityError(
             f"expected the network as well, a {record['class']} that the guard in {str(folder)!r} "
-            "knows by its hash alone: Guard.load(folder, model=network) or rood score --model"
+            "does not contain: Guard.load(folder, model=network) or rood score --model"
         )
     model = checkpoint.load(folder / record["file"])
     if model.fingerprint() != wanted:
-        raise CheckpointError(f"{record['file']!r} holds another network than the guard's")
+        raise CheckpointError(f"{record['file']!r} contains another network than the guard's")
     return model
 
 
@@ -201,7 +200,7 @@ def _check_plain(about: Mapping[str, Any]) -> None:
     try:
         json.dumps(dict(about))
     except (TypeError, ValueError) as e:
-        raise InputError(f"expected what JSON can hold in about, got something else: {e}") from e
+        raise InputError(f"expected about to be serialisable as JSON, got: {e}") from e
 
 
 def _pair(name: str) -> tuple[str, str]:
@@ -209,6 +208,104 @@ def _pair(name: str) -> tuple[str, str]:
 
 
 def _digest(card: dict[str, Any]) -> str:
-    """Over everything but itself; the files are in it by their own hashes."""
+    """SHA-256 of the card without this hash; it contains the hashes of the other files."""
     rest = {k: v for k, v in card.items() if k != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def networks_of(detector: Detector) -> list[Model]:
+    """The distinct networks of a detector, its own first; not those inside another network."""
+    found: list[Model] = []
+
+    def look(module: nn.Module) -> None:
+        if isinstance(module, Model):
+            if not any(module is m for m in found):
+                found.append(module)
+            return
+        for child in module.children():
+            look(child)
+
+    look(detector.model)
+    look(detector)
+    return found
+
+
+def described(detector: Detector, networks: Sequence[Model]) -> dict[str, Any]:
+    """The class of a detector and all arguments of its constructor; networks by index."""
+    cls = type(detector)
+    if _registered(cls.__name__) is not cls:
+        raise CapabilityError(
+            f"expected a detector of rood.detectors in a guard, got {cls.__name__}: another class "
+            "could not be loaded again"
+        )
+    tree: dict[str, Any] = {"class": cls.__name__}
+    for p in _parameters(cls):
+        tree[p.name] = _plain(getattr(detector, p.name), networks, f"{cls.__name__}.{p.name}")
+    return tree
+
+
+def rebuilt(tree: Any, networks: Sequence[Model]) -> Detector:
+    """The detector that `described` describes, not fitted."""
+    name = tree.get("class") if isinstance(tree, dict) else None
+    if not isinstance(name, str) or (cls := _registered(name)) is None:
+        raise CheckpointError(f"expected the class of a detector of rood, got {name!r}")
+    parameters = _parameters(cls)
+    tree = without_removed(tree)
+    if wrong := (set(tree) - {"class"}) ^ {p.name for p in parameters}:
+        raise CheckpointError(
+            f"the arguments of {name} differ in {', '.join(sorted(wrong))}: "
+            "fit the guard again with this version of rood"
+        )
+    values = {p.name: _revived(tree[p.name], networks) for p in parameters}
+    places = [values.pop(p.name) for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    if not all(map(_are_parts, places)) or any(map(_are_parts, values.values())):
+        raise CheckpointError(f"expected networks or detectors inside {name}, got something else")
+    try:
+        return cls(*places, **config.arguments(cls, values, name))
+    except (RoodError, TypeError, ValueError, AttributeError) as e:
+        raise CheckpointError(f"{name} cannot be built: {e}") from e
+
+
+def _parameters(cls: type[Detector]) -> list[inspect.Parameter]:
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self
+    return parameters
+
+
+def _registered(name: str) -> type[Detector] | None:
+    try:
+        return detectors.registry.by_class_name(name)
+    except AttributeError:
+        return None
+
+
+def _plain(value: Any, networks: Sequence[Model], where: str) -> Any:
+    if isinstance(value, Model):
+        return {"network": next(i for i, m in enumerate(networks) if m is value)}
+    if isinstance(value, Detector):
+        return described(value, networks)
+    if isinstance(value, nn.ModuleList | tuple | list):
+        return [_plain(v, networks, where) for v in value]
+    if not isinstance(value, _PLAIN):
+        raise CapabilityError(
+            f"expected a value that JSON can represent for {where}, got {type(value).__name__}: "
+            "such a detector cannot be saved in a guard"
+        )
+    return value
+
+
+def _revived(value: Any, networks: Sequence[Model]) -> Any:
+    if isinstance(value, list):
+        return tuple(_revived(v, networks) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "class" in value:
+        return rebuilt(value, networks)
+    place = value.get("network")
+    if type(place) is not int or not 0 <= place < len(networks):
+        raise CheckpointError(f"expected one of {len(networks)} networks, got {place!r}")
+    return networks[place]
+
+
+def _are_parts(value: Any) -> bool:
+    many = value if isinstance(value, tuple) else (value,)
+    return bool(many) and all(isinstance(v, Model | Detector) for v in many)

@@ -1,4 +1,4 @@
-"""The share rejected over time, as a table that grows: does the world still look as it did?"""
+"""A CSV log of the rejected share over time, to detect drift of the input."""
 
 import csv
 import io
@@ -23,11 +23,11 @@ def _now() -> str:
 
 @dataclass
 class DriftLog:
-    """One row for each `window` of images: the share rejected with its 95 % interval.
+    """One row per `window` of images: the rejected share with its 95 % interval.
 
-    alarm is "more" or "fewer" where that interval lies beyond the one in which the calibrated rate
-    is known to lie, so that a threshold from few images does not cry wolf. Without drift, about one
-    window in forty says "more" where the calibration was large, and fewer where it was not.
+    alarm is "more" or "fewer" if that interval lies beyond the 95 % interval of the calibrated
+    rate, so that a threshold set on few images raises no false alarms. Without drift, about one
+    window in forty says "more" after a calibration on many images, and fewer after one on few.
     """
 
     path: Path
@@ -38,31 +38,31 @@ class DriftLog:
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise InputError(f"expected at least one image a window, got {self.window}")
+            raise InputError(f"expected at least one image per window, got {self.window}")
         with said_plainly(self.path), self.path.open("a+b") as file:
             file.seek(0)
             head = file.readline(1000)
             ours = head.rstrip() == HEAD or HEAD.startswith(head)
-            if ours:  # without a row that a full disk or a kill cut short
+            if ours:  # remove a row that a full disk or a kill has cut short
                 file.truncate((head + file.read()).rfind(b"\n") + 1)
             begun = file.seek(0, os.SEEK_END) > 0
         if not ours:
             raise ResultsError(
-                f"expected a drift log in {str(self.path)!r} to go on with, got another file: "
+                f"expected a drift log in {str(self.path)!r} to continue, got another file: "
                 "choose another name"
             )
         if not begun:
             self._append(COLUMNS)
 
     def see(self, accept: Iterable[bool]) -> None:
-        """Take in decisions, in the order in which they were made."""
+        """Add decisions in the order in which they were made."""
         self._seen += [bool(a) for a in accept]
         while len(self._seen) >= self.window:
             self._row(self._seen[: self.window])
             self._seen = self._seen[self.window :]
 
     def close(self) -> None:
-        """Write down what does not fill a window."""
+        """Write the last, incomplete window."""
         if self._seen:
             self._row(self._seen)
         self._seen = []

@@ -1,4 +1,4 @@
-"""The whole graph in one file, for places without rood: pixels to logits, score and accept."""
+"""Export of the graph from pixels to logits, score and accept, to run without rood."""
 
 import copy
 import importlib
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,46 +18,42 @@ from rood._files import write_whole
 from rood.detectors.base import Detector
 from rood.detectors.complexity import Complexity
 from rood.detectors.rankfeat import RankFeat
-from rood.errors import CapabilityError, InputError, RoodError
+from rood.errors import CapabilityError, InputError, RoodError, first_line
 from rood.evaluation.store import said_plainly
-from rood.guard.judge import judge
+from rood.guard.guard import Guard, logits_and_score
 from rood.shapes import Images
 from rood.version import __version__
-
-if TYPE_CHECKING:
-    from rood.guard.guard import Guard
 
 OUTPUTS = ("logits", "score", "accept")
 KINDS = (".onnx", ".pt2")
 OPSET = 18
 
 
-def export(guard: "Guard", path: Path) -> None:
-    """Write a file of the kind that its name says."""
+def export(guard: Guard, path: Path) -> None:
+    """Write the graph of a guard as .onnx or .pt2, by the suffix of the path."""
     check_name(path)
     kinds: dict[str, Callable[[Graph, Images, Guard], bytes]] = {".onnx": _onnx, ".pt2": _program}
     if reason := why_not(guard.detector, path.suffix):
         raise CapabilityError(f"{type(guard.detector).__name__} cannot be exported: {reason}")
     graph = Graph(copy.deepcopy(guard.detector).cpu().eval(), guard.threshold)
-    # two: a batch of one would be taken for a constant
+    # two images: a batch size of one would be exported as a constant
     x = torch.zeros(2, *guard.shape, dtype=graph.detector.model.mean.dtype)
     with torch.no_grad():
-        graph(x)  # settles what depends on the first images: head, stages
+        graph(x)  # the first pass chooses head and stages
         try:
             content = kinds[path.suffix](graph, x, guard)
         except RoodError:
             raise
-        except Exception as e:  # the exporter raises whatever a network's own code leads it to
-            said = str(e).strip().splitlines() or [type(e).__name__]
+        except Exception as e:  # a network's own code may raise anything
             what = f"{type(guard.detector).__name__} on {type(guard.model.net).__name__}"
-            raise CapabilityError(f"{what} cannot be exported: {said[0].rstrip('.')}") from e
+            raise CapabilityError(f"{what} cannot be exported: {first_line(e).rstrip('.')}") from e
     with said_plainly(path):
-        path.parent.mkdir(parents=True, exist_ok=True)  # as the guard's own folder is
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file that no graph can be written to."""
+    """Refuse a path to which no graph can be written."""
     if path.suffix not in KINDS:
         raise InputError(f"expected a name that ends in {' or '.join(KINDS)}, got {str(path)!r}")
     if path.is_dir():
@@ -65,20 +61,20 @@ def check_name(path: Path) -> None:
 
 
 def why_not(detector: Detector, kind: str = ".onnx") -> str | None:
-    """Why a graph cannot hold this detector; None where it can."""
+    """Why this detector cannot be exported; None if it can."""
     parts = [m for m in detector.modules() if isinstance(m, Detector)]
     for part in parts:
         if part.cost()[1] > 0:
-            return "it takes a gradient at every image, which a graph of the forward pass has not"
+            return "it needs a gradient for every image, and the graph has only the forward pass"
     if any(isinstance(p, Complexity) for p in parts):
-        return "it writes every image into a PNG file to know its length, which no graph can"
+        return "it compresses every image as PNG, which a graph cannot"
     if kind == ".onnx" and any(isinstance(p, RankFeat) for p in parts):
-        return "ONNX has no eigenvectors or singular vectors; .pt2 has"
+        return "ONNX has no eigenvectors or singular vectors: use .pt2"
     return None
 
 
 class Graph(nn.Module):
-    """What is exported. Pixels are not checked: that is for whoever feeds it."""
+    """The exported module. It does not check the pixels."""
 
     def __init__(self, detector: Detector, threshold: float) -> None:
         super().__init__()
@@ -86,20 +82,20 @@ class Graph(nn.Module):
         self.threshold = threshold
 
     def forward(self, images: Images) -> tuple[Tensor, Tensor, Tensor]:
-        logits, score = judge(self.detector, images)
+        logits, score = logits_and_score(self.detector, images)
         return logits, score, score <= self.threshold
 
 
-def _program(graph: Graph, x: Images, guard: "Guard") -> bytes:
+def _program(graph: Graph, x: Images, guard: Guard) -> bytes:
     batch = {"images": {0: torch.export.Dim("batch")}}
     content = io.BytesIO()
     with _quiet():
         program = torch.export.export(graph, (x,), dynamic_shapes=batch)
-        torch.export.save(program, content, extra_files={"rood.json": _told(guard)})
+        torch.export.save(program, content, extra_files={"rood.json": _metadata(guard)})
     return content.getvalue()
 
 
-def _onnx(graph: Graph, x: Images, guard: "Guard") -> bytes:
+def _onnx(graph: Graph, x: Images, guard: Guard) -> bytes:
     translations = _translations()
     with _quiet():
         program = torch.onnx.export(
@@ -114,12 +110,12 @@ def _onnx(graph: Graph, x: Images, guard: "Guard") -> bytes:
             custom_translation_table=translations,
         )
     assert program is not None
-    program.model.metadata_props["rood"] = _told(guard)
+    program.model.metadata_props["rood"] = _metadata(guard)
     return program.model_proto.SerializeToString()
 
 
-def _told(guard: "Guard") -> str:
-    """What somebody who has the file alone must know."""
+def _metadata(guard: Guard) -> str:
+    """Metadata for users of the file."""
     return json.dumps(
         {
             "rood": __version__,
@@ -134,14 +130,14 @@ def _told(guard: "Guard") -> str:
 
 
 def _translations() -> dict[Any, Callable[..., Any]]:
-    """Two operations that the exporter lacks, or that onnxruntime lacks in float64."""
+    """Operations that the exporter lacks, or onnxruntime lacks in float64."""
     try:
         op = importlib.import_module("onnxscript").opset18
     except ImportError as e:
         raise CapabilityError("needs onnx and onnxscript: pip install 'rood[onnx]'") from e
 
     def sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-        # TopK puts the lower index first among equals, which is what stable means
+        # TopK is stable: the lower index comes first among equals
         size = op.Reshape(op.Gather(op.Shape(x), op.Constant(value_int=dim)), [-1])
         return op.TopK(x, size, axis=dim, largest=descending, sorted=True)
 
@@ -150,7 +146,7 @@ def _translations() -> dict[Any, Callable[..., Any]]:
         y = op.Mul(x, scale)
         t = op.Exp(op.Neg(op.Abs(y)))
         u = op.Add(one, t)
-        # log(1 + t) to the last digit (Kahan): what u has lost of t is made up for
+        # log(1 + t) exactly (Kahan): corrects the rounding of u
         exact = op.Div(op.Mul(op.Log(u), t), op.Sub(u, one))
         tail = op.Where(op.Equal(u, one), t, exact)
         return op.Div(op.Add(op.Relu(y), tail), scale)
@@ -160,7 +156,7 @@ def _translations() -> dict[Any, Callable[..., Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of itself and of packages that are not there."""
+    """Suppress messages of the exporter."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Accept or reject: a classifier, a fitted detector and a threshold of known false alarms."""
+"""The guard: a classifier, a fitted detector and a threshold with a known false-alarm rate."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -11,60 +11,122 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from rood.data.base import Shape
-from rood.detectors.base import Detector, check_images
+from rood.detectors.base import Detector, OutputDetector, check_images
+from rood.detectors.low_resolution import LowResolution
 from rood.errors import InputError
 from rood.evaluation.manifest import full_precision
 from rood.guard.calibration import Calibration, calibrate
-from rood.guard.judge import judge
 from rood.models.model import Model
-from rood.shapes import Batches, Images, Labels, Scores
+from rood.shapes import Batches, Images, Labels, Logits, Scores
 
 
 class Decision(NamedTuple):
-    """What a guard says of each image."""
+    """A guard's decision on each image of a batch."""
 
-    label: Labels  # the class that the network gives it
-    score: Scores  # higher = more out of distribution
-    accept: Bool[Tensor, " b"]  # the score is at most the threshold; never for NaN
+    label: Labels  # the class that the network predicts
+    score: Scores  # higher = more OOD
+    accept: Bool[Tensor, " b"]  # whether the score is at most the threshold; False for NaN
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Guard:
-    """`label, score, accept = guard(x)` for images in [0, 1] of the calibrated shape."""
+    """Accepts or rejects images with a calibrated OOD detector.
 
-    detector: Detector  # fitted
+    Usually made by `Guard.calibrated` or `rood fit`, and loaded by `Guard.load`.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted; its network gives the labels.
+    calibration : Calibration
+        The threshold and its guarantee.
+    shape : (channels, height, width)
+        Of the images on which the threshold was set.
+    classes : tuple of str
+        Names of the network's classes; empty if unknown.
+    about : mapping
+        Where the guard comes from, in types that JSON can represent.
+
+    Raises
+    ------
+    InputError
+        If the number of names is not the number of classes.
+
+    Examples
+    --------
+    >>> import rood, torch
+    >>> from rood import data
+    >>> from rood.detectors import MSP
+    >>> images = data.load("procedural:blobs,n=100", shape=(1, 28, 28))
+    >>> guard = rood.Guard.calibrated(MSP(rood.zoo.load("digits-ce")), images.batches(50))
+    >>> guard
+    <Guard: MSP on SmallCNN, threshold ..., false-alarm rate <= 0.05, images (1, 28, 28)>
+    >>> label, score, accept = guard(torch.rand(4, 1, 28, 28))
+    >>> accept.shape
+    torch.Size([4])
+    """
+
+    detector: Detector
     calibration: Calibration
-    shape: Shape  # of the images: channels, height, width
-    classes: tuple[str, ...] = ()  # their names; empty where they have none
-    about: Mapping[str, Any] = field(default_factory=dict)  # where it comes from; JSON can hold it
+    shape: Shape
+    classes: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _settle(self.detector)
+        _make_contiguous(self.detector)
         if self.classes and len(self.classes) != self.model.classes:
             raise InputError(
                 f"expected {self.model.classes} names, one for each class of the network, "
                 f"got {len(self.classes)}"
             )
 
+    def __repr__(self) -> str:
+        return (
+            f"<Guard: {type(self.detector).__name__} on {type(self.model.net).__name__}, "
+            f"threshold {self.threshold:.6g}, false-alarm rate <= {self.calibration.rate:g}, "
+            f"images {self.shape}>"
+        )
+
     @classmethod
     def calibrated(
         cls,
-        detector: Detector,  # fitted
-        batches: Batches,  # in-distribution (x, y) that neither network nor detector has seen
+        detector: Detector,
+        batches: Batches,
         *,
-        rate: float = 0.05,  # of false alarms
+        rate: float = 0.05,
         classes: Sequence[str] = (),
         about: Mapping[str, Any] | None = None,
     ) -> "Guard":
-        """A guard whose threshold rejects at most a share `rate` of images like these."""
-        _settle(detector)
+        """Set the threshold on ID images.
+
+        Parameters
+        ----------
+        detector : Detector
+            Fitted.
+        batches : iterable of (x, y)
+            ID images of one shape that neither network nor detector was trained on.
+        rate : float
+            Largest probability with which an image from the same source may be rejected.
+        classes, about
+            As for `Guard`.
+
+        Returns
+        -------
+        Guard
+
+        Raises
+        ------
+        InputError
+            If there are too few images for the rate, or of several shapes.
+        """
+        _make_contiguous(detector)
         scores: list[Tensor] = []
         shapes: set[Shape] = set()
         for x, _ in batches:
             check_images(x, detector.model)
             shapes.add((x.shape[1], x.shape[2], x.shape[3]))
             with _precise(x), torch.no_grad():
-                scores.append(judge(detector, x)[1].double().cpu())
+                scores.append(logits_and_score(detector, x)[1].double().cpu())
         if len(shapes) != 1:
             got = f"{len(shapes)} shapes" if shapes else "no image"
             raise InputError(f"expected calibration images of one shape, got {got}")
@@ -82,6 +144,27 @@ class Guard:
         return self.calibration.threshold
 
     def __call__(self, x: Images) -> Decision:
+        """Label, score, and accept or reject each image.
+
+        Parameters
+        ----------
+        x : torch.Tensor
+            Images (b, c, h, w) in [0, 1] of the calibrated shape, on the guard's device.
+
+        Returns
+        -------
+        Decision
+            `label`, `score` and `accept`, each of shape (b,).
+
+        Raises
+        ------
+        InputError
+            If the images have another shape, dtype or range.
+
+        Examples
+        --------
+        `label, score, accept = guard(x)`
+        """
         check_images(x, self.model)
         if tuple(x.shape[1:]) != self.shape:
             raise InputError(
@@ -89,16 +172,16 @@ class Guard:
                 f"threshold was set, got {tuple(x.shape)}: resize them"
             )
         with _precise(x), torch.no_grad():
-            logits, score = judge(self.detector, x)
+            logits, score = logits_and_score(self.detector, x)
             return Decision(logits.argmax(dim=1), score, score <= self.threshold)
 
     def to(self, device: str | torch.device) -> "Guard":
-        """The same guard, its network and detector moved to a device."""
+        """Move network and detector to a device; returns the guard itself."""
         self.detector.to(device)
         return self
 
     def save(self, folder: str | Path) -> str:
-        """Write the guard into a folder; returns the hash over all that was written."""
+        """Write the guard into a folder; returns the SHA-256 of its content."""
         from rood.guard.disk import save
 
         return save(self, Path(folder))
@@ -107,9 +190,37 @@ class Guard:
     def load(
         folder: str | Path, *, model: nn.Module | Sequence[nn.Module] | None = None
     ) -> "Guard":
-        """The guard in a folder, on the CPU, after every check; nothing in it is executed.
+        """Load a guard that `save` or `rood fit` wrote, on the CPU. Executes nothing from it.
 
-        model: the network, where the folder has its hash alone; several for an ensemble of several.
+        Parameters
+        ----------
+        folder : str or Path
+        model : nn.Module or sequence of nn.Module, optional
+            The network, if the folder contains only its hash; several for an ensemble.
+
+        Returns
+        -------
+        Guard
+
+        Raises
+        ------
+        CheckpointError
+            If a file is missing, damaged or changed.
+        CapabilityError
+            If the network is needed and not given, or another one is given.
+
+        Examples
+        --------
+        >>> import rood, tempfile
+        >>> from rood import data
+        >>> from rood.detectors import MSP
+        >>> images = data.load("procedural:blobs,n=100", shape=(1, 28, 28))
+        >>> guard = rood.Guard.calibrated(MSP(rood.zoo.load("digits-ce")), images.batches(50))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sha256 = guard.save(folder)
+        ...     again = rood.Guard.load(folder)
+        >>> again.threshold == guard.threshold
+        True
         """
         from rood.guard.disk import load
 
@@ -117,18 +228,29 @@ class Guard:
         return load(Path(folder), given)
 
     def export(self, path: str | Path) -> None:
-        """The whole graph, pixels to logits, score and accept, as .onnx or .pt2."""
+        """Write the graph from pixels to logits, score and accept as .onnx or .pt2."""
         from rood.guard.export import export
 
         export(self, Path(path))
 
 
-def _settle(detector: Detector) -> None:
-    """Lay out what was learnt as it will be once loaded: BLAS rounds by layout, in the last bit."""
+def logits_and_score(detector: Detector, x: Images) -> tuple[Logits, Scores]:
+    """The network's logits and the score, in one forward pass if possible; x is not checked."""
+    if isinstance(detector, LowResolution):  # its network takes enlarged images
+        logits, score = logits_and_score(detector.base, detector._resized(x))
+        return logits, score
+    if isinstance(detector, OutputDetector):
+        out = detector.model(x, detector.taps)
+        return out.logits, detector.score_outputs(out).to(x.dtype)
+    return detector.model(detector.seen(x)).logits, detector.score_images(x)
+
+
+def _make_contiguous(detector: Detector) -> None:
+    """Lay out the fitted state as after loading: the last bit of BLAS depends on strides."""
     state = detector.eval().fitted_state()
     detector.load_fitted({name: value.contiguous() for name, value in state.items()})
 
 
 def _precise(x: Images) -> Any:
-    """Scores are compared with a threshold, so that TF32 must not blur them."""
+    """No TF32: scores are compared with a threshold."""
     return full_precision() if x.is_cuda else nullcontext()

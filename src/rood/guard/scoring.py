@@ -1,4 +1,4 @@
-"""A folder of images through a guard: one row a file, written as it is made."""
+"""Scores of a folder of images by a guard, one CSV row per file."""
 
 import csv
 import os
@@ -24,31 +24,31 @@ COLUMNS = ("file", "label", "class", "score", "accept")
 
 @dataclass
 class FolderScores:
-    """The images of a folder and of those below it, in order of their names, of any size."""
+    """The images of a folder and its sub-folders, of any size, in order of their names."""
 
     guard: Guard
     root: Path
     batch_size: int = 64
     skip_bad: bool = False
     files: list[Path] = field(init=False, repr=False)
-    skipped: list[str] = field(default_factory=list, init=False)  # files that could not be read
+    skipped: list[str] = field(default_factory=list, init=False)  # unreadable files
     resized: int = field(default=0, init=False)
     scored: int = field(default=0, init=False)
     rejected: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise InputError(f"expected at least one image a batch, got {self.batch_size}")
+            raise InputError(f"expected at least one image per batch, got {self.batch_size}")
         self.files = images_below(self.root)
 
     def run(self, table: TextIO, drift: DriftLog | None = None) -> Iterator[Step]:
-        """Score everything; the rows of a batch are in `table` before the next one is read."""
+        """Score all images; writes the rows of each batch before reading the next."""
         n = len(self.files)
         _write(table, [COLUMNS])
         for start in range(0, n, self.batch_size):
             names, x, error = self._read(self.files[start : start + self.batch_size])
             if names:
-                accept = self._judge(table, names, x)
+                accept = self._score(table, names, x)
                 if drift is not None:
                     drift.see(accept)
             if error is not None:
@@ -62,11 +62,11 @@ class FolderScores:
             )
 
     def share(self) -> Interval:
-        """How many of those scored so far were rejected."""
+        """The rejected share of the images scored so far."""
         return wilson(self.rejected / self.scored, self.scored)
 
     def _read(self, files: list[Path]) -> tuple[list[str], Images, DataError | None]:
-        """Pixels of a batch as the network takes them, up to the first file that is not skipped."""
+        """Names and pixels of a batch, up to the first file with an error, which comes third."""
         channels, height, width = self.guard.shape
         names: list[str] = []
         pictures = []
@@ -88,12 +88,12 @@ class FolderScores:
         x = torch.from_numpy(stacked).permute(0, 3, 1, 2).contiguous()
         return names, (x.float() / 255).to(self.guard.model.mean), failed
 
-    def _judge(self, table: TextIO, names: list[str], x: Images) -> list[bool]:
+    def _score(self, table: TextIO, names: list[str], x: Images) -> list[bool]:
         decision = self.guard(x)
         accept: list[bool] = decision.accept.tolist()
         labels: list[int] = decision.label.tolist()
         called = [self.guard.classes[i] if self.guard.classes else "" for i in labels]
-        # as many digits as tell float32 numbers apart
+        # enough digits to distinguish float32 numbers
         scores = [f"{s:.9g}" for s in decision.score.tolist()]
         said = ["yes" if a else "no" for a in accept]
         _write(table, zip(names, labels, called, scores, said, strict=True))
@@ -103,7 +103,7 @@ class FolderScores:
 
 
 def images_below(root: Path) -> list[Path]:
-    """Every image file, hidden ones left out; links to further folders are not followed."""
+    """Every image file that is not hidden; links to folders are not followed."""
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise DataError(f"expected a folder of images, but {str(root)!r} {what}")
