@@ -58,7 +58,7 @@ def descend(loss, x, start, eps):
     """Both algorithms' loop: ten steps down against the sign, in the ball and in the box."""
     x_t = start
     for _ in range(10):
-        x_t = x_t - np.sign(ref.slopes(loss, x_t)) / 255
+        x_t = x_t - np.sign(ref.slopes(ref.each(loss), x_t)) / 255
         x_t = np.clip(np.clip(x_t, x - eps, x + eps), 0, 1)
     return x_t
 

@@ -122,10 +122,9 @@ def confidence_by_mahalanobis(model, layer, images, labels):
     means, sigma = ref.class_means(f, y), ref.pooled_covariance(f, y)
 
     def of(normal):
-        """The confidence of one normalised image."""
-        image = torch.from_numpy(normal) * model.std[0] + model.mean[0]
-        v = pooled(image[None])[0]
-        return max(-0.5 * ref.distance(v, m, sigma) for m in means)
+        """The confidences of normalised images."""
+        rows = pooled(torch.from_numpy(normal) * model.std + model.mean)
+        return np.array([max(-0.5 * ref.distance(v, m, sigma) for m in means) for v in rows])
 
     return of
 
@@ -139,7 +138,7 @@ def test_openoods_layered_mahalanobis_equals_its_definition(double):
     want = []
     for image in ((x - model.mean) / model.std).numpy():
         toward = np.where(ref.slopes(lambda v: -of(v), image) >= 0, 1, -1) / 0.5
-        want.append(of(image - 0.0014 * toward))
+        want.append(of((image - 0.0014 * toward)[None])[0])
     close(d.score(x), -np.array(want), rtol=1e-5)
     assert (d.score(x) < LayeredMahalanobis(model, layers=("2",)).fit(double.train).score(x)).all()
 

@@ -20,17 +20,18 @@ from rood.threat import Linf
 
 
 def confidences(model, layers, f_train, y):
-    """M_l of one image, by loops; the training maps are pooled place by place."""
+    """M_l of images, by loops; the training maps are pooled place by place."""
     means = [ref.class_means(f, y) for f in f_train]
     sigma = [ref.pooled_covariance(f, y) for f in f_train]
 
-    def of(image):
-        maps = model(torch.from_numpy(image)[None], layers).maps
-        phi = [m[0].numpy().reshape(m.shape[1], -1).mean(axis=1) for m in maps]
-        return [
-            max(-0.5 * ref.distance(v, m, s) for m in mu)
-            for v, mu, s in zip(phi, means, sigma, strict=True)
+    def of(images):
+        maps = model(torch.from_numpy(images), layers).maps
+        phi = [m.numpy().reshape(*m.shape[:2], -1).mean(axis=2) for m in maps]
+        columns = [
+            [max(-0.5 * ref.distance(v, m, s) for m in mu) for v in rows]
+            for rows, mu, s in zip(phi, means, sigma, strict=True)
         ]
+        return np.array(columns).T
 
     return of
 
@@ -47,7 +48,7 @@ def layered(double):
 def test_layered_mahalanobis_equals_its_reference(double, x, layered):
     layers, of = layered
     d = LayeredMahalanobis(double.model, layers=layers).fit(double.train)
-    want = np.array([of(image) for image in x.numpy()])
+    want = of(x.numpy())
     close(d.terms(x), want, rtol=1e-6)
     close(d.score(x), -want.mean(axis=1), rtol=1e-6)
 
@@ -60,8 +61,8 @@ def stepping(double, layered):
     x = torch.cat([double.inside[:1], double.outside[:1]])
 
     def terms(image, direction):
-        slopes = [ref.slopes(lambda v, i=i: of(v)[i], image) for i in range(2)]
-        return [of(image + d.eta * direction(g))[i] for i, g in enumerate(slopes)]
+        slopes = [ref.slopes(lambda v, i=i: of(v)[:, i], image) for i in range(2)]
+        return [of((image + d.eta * direction(g))[None])[0, i] for i, g in enumerate(slopes)]
 
     return d, x, lambda direction: np.array([terms(image, direction) for image in x.numpy()])
 
@@ -81,13 +82,13 @@ def test_layered_mahalanobis_surrogate_steps_along_tanh_in_place_of_the_sign(dou
 
 
 def test_the_smooth_step_gets_an_attack_further_where_the_step_is_large():
-    inside = data.load("share:0-0.6@digits:inside")
+    inside = data.load("share:0-0.6@digits:inside").thin(600)
     outliers, near = (data.load(f"digits:{n}", limit=300) for n in ("outliers", "near"))
     d = LayeredMahalanobis(zoo.load("digits-ce"), eta=0.01).fit(inside.batches(250))
-    d.weigh([inside.thin(300).pixels()], [outliers.pixels()])
-    near = near.thin(8).pixels()
+    d.weigh([inside.thin(100).pixels()], [outliers.thin(100).pixels()])
+    near = near.thin(4).pixels()
     goal = look_in(d)
-    climbs = lambda g: goal(PGD(steps=20)(g, near, Linf(0.02), generator(0, "climb"))).detach()
+    climbs = lambda g: goal(PGD(steps=10)(g, near, Linf(0.02), generator(0, "climb"))).detach()
     blind, foreseen = climbs(replace(goal, variants=())), climbs(goal.variants[0])
     assert (foreseen - blind).mean() > 0.2 * (blind - goal(near).detach()).mean() > 0
 

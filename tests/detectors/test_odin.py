@@ -16,7 +16,7 @@ from rood.detectors import (
 @pytest.mark.parametrize(("temperature", "eta"), [(1.0, 0.01), (10.0, 0.0014), (1000.0, 0.0028)])
 def test_odin_ranks_as_its_reference_and_is_its_margin(temperature, eta, double):
     x = torch.cat([double.inside[:2], double.outside[:2]])
-    logits = ref.one_image(double)
+    logits = ref.array_logits(double.model)
     p = [ref.odin(logits, image, temperature, eta) for image in x.numpy()]
     offset = math.log(2)  # k - 1
     want = [temperature * (math.log(1 / v - 1) - offset) + offset for v in p]

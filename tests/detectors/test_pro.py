@@ -28,16 +28,16 @@ from rood.detectors import (
 )
 def test_pro_equals_its_reference_over_any_base(base, score, double):
     x = torch.cat([double.inside[:2], double.outside[:2]])
-    logits = ref.one_image(double)
+    logits = ref.array_logits(double.model)
     s = PRO(base(double.model), eps=2e-3, steps=2).score(x)
-    want = [ref.pro(lambda v: score(logits(v)), image, 2e-3, 2) for image in x.numpy()]
+    want = [ref.pro(lambda v: [score(z) for z in logits(v)], image, 2e-3, 2) for image in x.numpy()]
     close(s, want, rtol=1e-7)
 
 
 def test_pro_takes_the_highest_step_and_not_the_last(double):
     x = double.outside[:3]
-    logits, score = ref.one_image(double), lambda z: math.log(ref.entropy(z))
-    want = [ref.pro(lambda v: score(logits(v)), image, 0.2, 1) for image in x.numpy()]
+    logits, score = ref.array_logits(double.model), lambda z: math.log(ref.entropy(z))
+    want = [ref.pro(lambda v: [score(z) for z in logits(v)], image, 0.2, 1) for image in x.numpy()]
     pro = PRO(Entropy(double.model), eps=0.2, steps=1)
     assert (pro.climb(x)[1].argmax(dim=0) == 0).any()  # it overshoots
     close(pro.score(x), want, rtol=1e-7)
@@ -70,9 +70,11 @@ def test_pro_of_no_length_is_its_base_exactly(world):
 )
 def test_a_named_form_of_pro_steps_along_its_own_base(name, options, score, double, x):
     d = registry.get(name)(double.model, eps=2e-3, steps=2, **options)
-    logits = lambda v: double.model(torch.from_numpy(v)[None]).logits[0].tolist()
+    logits = ref.array_logits(double.model)
     images = torch.cat([x[:1], x[-1:]])
-    want = [ref.pro(lambda v: score(logits(v)), image, 2e-3, 2) for image in images.numpy()]
+    want = [
+        ref.pro(lambda v: [score(z) for z in logits(v)], image, 2e-3, 2) for image in images.numpy()
+    ]
     close(d.score(images), want, rtol=1e-6)
 
 

@@ -97,29 +97,33 @@ def vim(queries, logits, f, f_logits, weight, bias, dimension):
 
 
 def slopes(score, x, h=1e-6):
-    """The gradient of a score of one image, pixel by pixel, by differences."""
-    gradient = np.zeros(x.size)
-    for i in range(x.size):
-        step = np.zeros(x.size)
-        step[i] = h
-        gradient[i] = (score(x + step.reshape(x.shape)) - score(x - step.reshape(x.shape))) / (
-            2 * h
-        )
-    return gradient.reshape(x.shape)
+    """The gradient of a score at one image, pixel by pixel, by differences.
+
+    `score` takes images (n, c, h, w) and gives a number for each.
+    """
+    steps = h * np.eye(x.size).reshape(x.size, *x.shape)
+    ahead, behind = (np.array(score(v)) for v in (x + steps, x - steps))
+    return ((ahead - behind) / (2 * h)).reshape(x.shape)
+
+
+def each(score):
+    """A score of images from a score of one."""
+    return lambda images: [score(image) for image in images]
 
 
 def odin(logits, x, temperature, eta):
     """Confidence S at x + eta sign(grad log S), as the paper has it."""
-    log_s = lambda x: math.log(max_probability(logits(x), temperature))
-    return max_probability(logits(x + eta * np.sign(slopes(log_s, x))), temperature)
+    confidence = lambda v: [max_probability(z, temperature) for z in logits(v)]
+    direction = np.sign(slopes(lambda v: np.log(confidence(v)), x))
+    return confidence((x + eta * direction)[None])[0]
 
 
 def pro(score, x, eps, steps):
     """The highest of the base score over `steps` sign steps uphill."""
-    found = [score(x)]
+    found = [score(x[None])[0]]
     for _ in range(steps):
         x = x + eps * np.sign(slopes(score, x))
-        found.append(score(x))
+        found.append(score(x[None])[0])
     return max(found)
 
 
@@ -229,13 +233,9 @@ def random_logits(n, k, spread=3.0):
     return spread * np.random.default_rng(0).normal(size=(n, k))
 
 
-def one_image(double):
-    """Logits of one image in numpy, for references that step in pixels."""
-
-    def logits(x):
-        return double.model(torch.from_numpy(x)[None]).logits[0].tolist()
-
-    return logits
+def array_logits(model):
+    """Logits of images in numpy, for references that step in pixels."""
+    return lambda images: model(torch.from_numpy(images)).logits.tolist()
 
 
 def images_and_labels(double):
