@@ -70,13 +70,14 @@ def _repack(file: Path, epoch: int) -> None:
     with tarfile.open(file) as old:
         members = sorted(old.getmembers(), key=lambda m: m.name)
         content = {m.name: old.extractfile(m).read() for m in members if m.isfile()}
-    with file.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=epoch) as packed:
-        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
-            for member in members:
-                plain = tarfile.TarInfo(member.name)
-                plain.type, plain.mode, plain.mtime = member.type, member.mode, epoch
-                plain.size = len(content.get(member.name, b""))
-                new.addfile(plain, io.BytesIO(content.get(member.name, b"")))
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for member in members:
+            entry = tarfile.TarInfo(member.name)
+            entry.type, entry.mode, entry.mtime = member.type, member.mode, epoch
+            entry.size = len(content.get(member.name, b""))
+            new.addfile(entry, io.BytesIO(content.get(member.name, b"")))
+    file.write_bytes(gzip.compress(plain.getvalue(), mtime=epoch))
 
 
 def main() -> None:
