@@ -7,7 +7,6 @@ import re
 import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,10 @@ def lines(folder):
 def test_help_comes_at_once_and_without_torch():
     took = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = os.times()
         done = subprocess.run([*ROOD, "--help"], capture_output=True, text=True, env=ENVIRONMENT)
-        took.append(time.perf_counter() - start)
+        end = os.times()  # of the processor: a busy machine's clock says nothing
+        took.append(end.children_user - start.children_user)
         assert done.returncode == 0
     assert all(command in done.stdout for command in COMMANDS)
     assert min(took) < 0.5

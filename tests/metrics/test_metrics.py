@@ -424,16 +424,16 @@ def test_no_resamples_at_all_are_refused():
 def test_a_million_scores_on_each_side_take_about_a_second():
     inside, outside = normal(10**6), normal(10**6, 1.0, seed=1)
     for name, metric in metrics.METRICS.items():
-        start = time.perf_counter()
+        start = time.process_time()
         metric(inside=inside, outside=outside)
-        assert time.perf_counter() - start < 1.5, name
+        assert time.process_time() - start < 1.5, name
 
 
 def test_a_summary_of_300_scores_a_side_takes_milliseconds():
     inside, outside = normal(300), normal(300, 1.0, seed=1)
     seconds = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         metrics.summary(inside, outside, threshold=1.0)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 0.05  # 0.011 on an idle core
