@@ -50,7 +50,7 @@ def reproduce(
     if not names and not all_:
         return _list(list(papers.experiments().values()))
     chosen = list(papers.experiments().values()) if all_ else papers.chosen(names or [])
-    from rood._device import pick_device
+    from rood.device import pick_device
     from rood.errors import InputError
     from rood_papers.framework.context import SIZES, Context
     from rood_papers.framework.run import PartsFailed, run
@@ -78,7 +78,6 @@ def reproduce(
 
 def _show_page(chosen: list["Experiment"], out: Path) -> None:
     from rood.errors import CapabilityError
-    from rood.evaluation.store import said_plainly
     from rood_papers.framework.cells import read_rows
 
     typer.echo(f"rows: {out / 'rows.jsonl'}")
@@ -86,8 +85,7 @@ def _show_page(chosen: list["Experiment"], out: Path) -> None:
         from rood_papers.framework.page import About, write_page
 
         about = {e.name: About(e.what, e.why) for e in chosen}
-        with said_plainly(out):
-            page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
+        page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
     except (CapabilityError, ImportError) as e:  # machines with a GPU may have little beside torch
         typer.echo(f"no page: {e}", err=True)
     else:

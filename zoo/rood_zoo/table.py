@@ -28,13 +28,13 @@ from typing import Any, Literal
 import torch
 
 from rood import data
-from rood._device import pick_device
 from rood._files import write_whole
 from rood.attacks import PGD, WorstOf
 from rood.attacks.base import Attack
 from rood.data.base import ImageSet, Shape
 from rood.detectors import GEN, MSP, ODIN, Energy, Entropy, Mirrored
 from rood.detectors.base import Detector
+from rood.device import pick_device
 from rood.errors import InputError, RoodError
 from rood.evaluation.attacked import attacked_scores
 from rood.evaluation.manifest import full_precision

@@ -17,7 +17,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rood._device import pick_device
+from rood.device import pick_device
 from rood.errors import CheckpointError, InputError, RoodError
 from rood.models import checkpoint
 from rood.training import job, recipe

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from rood._device import pick_device
 from rood.data.base import ImageSet, spaced
+from rood.device import pick_device
 from rood.seeds import generator
 from rood.shapes import Images
 from rood_zoo.rows import Rows

@@ -50,10 +50,6 @@ class Cell:
         note = f"not run: {why}"
         return replace(self, ours=None, note=f"{note}; {self.note}" if self.note else note)
 
-    def of_part(self, part: str) -> "Cell":
-        """The same, with where it came from."""
-        return replace(self, part=part)
-
     @property
     def interval(self) -> Interval | None:
         """Our number with its ends; as its own ends where it has none."""
@@ -99,8 +95,6 @@ def read_rows(path: Path) -> list[Cell]:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The whole lines of a file that may not be there."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return text[: text.rfind("\n") + 1].splitlines()
+    """The complete lines of a file; none where there is no file."""
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines(keepends=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rood._files import write_whole
 from rood.errors import CapabilityError
+from rood.evaluation.store import Store
 from rood.report.templating import asset, embedded, environment, policy
 from rood.report.words import plot_text, shown
 from rood_papers.framework.cells import Cell
@@ -239,7 +239,7 @@ def shrinking(rows: Iterable[Cell]) -> list[Shrunk]:
 
 def write_page(rows: Iterable[Cell], about: Mapping[str, About], path: Path) -> Path:
     """Write the page; images are looked for beside it."""
-    write_whole(path, render(rows, about, path.parent).encode())
+    Store(path.parent).write_file(path.name, render(rows, about, path.parent).encode())
     return path
 
 

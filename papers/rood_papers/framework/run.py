@@ -1,19 +1,19 @@
-"""Run experiments into a folder that can be continued: rows as they are made, parts when done."""
+"""Run experiments into a folder that can be continued, part by part."""
 
 import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rood._files import write_whole
 from rood.errors import InputError, ResultsError
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.store import Store, said_plainly
 from rood_papers.framework.cells import Cell, read_rows, whole_lines
 from rood_papers.framework.context import Context, NotRun
-from rood_papers.framework.experiment import Experiment, Part
+from rood_papers.framework.experiment import Experiment
 
 CLAIMS = "claims"  # the part of rows that follow from the others
 
@@ -23,9 +23,9 @@ class PartsFailed(ResultsError):
 
 
 def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> Iterator[Cell]:
-    """Every row that was not there yet, as it is made; those of earlier runs stay.
+    """Yield every cell that is not in the folder yet; cells of earlier runs stay.
 
-    only: those parts whose names contain this; how long each took is in parts.jsonl.
+    only: run the parts whose names contain this. parts.jsonl has the time that each took.
     """
     settings = {
         "size": context.size.name,
@@ -33,13 +33,13 @@ def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> 
         "data": dict(context.data),
         "seed": context.seed,
     } | ({"tf32": True} if context.tf32 else {})
-    folder = Store(context.out)
-    with folder.opened(settings), nullcontext() if context.tf32 else full_precision():
+    store = Store(context.out)
+    with store.opened(settings), nullcontext() if context.tf32 else full_precision():
         facts = {"versions": versions(), "hardware": hardware(context.device)}
-        folder.write_json("manifest.json", {"settings": settings} | facts)
+        store.write_json("manifest.json", {"settings": settings} | facts)
         chosen = list(experiments)
         _check_there(only, chosen, context)
-        log = _Log(context.out, {e.name for e in chosen})
+        log = _Log(store, {e.name for e in chosen})
         for experiment in chosen:
             yield from _run_one(experiment, context, log, only)
         if log.broken:
@@ -60,61 +60,52 @@ def _check_there(only: str, chosen: list[Experiment], context: Context) -> None:
 
 
 def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -> Iterator[Cell]:
+    name = experiment.name
     for part in experiment.parts(context):
-        if only not in part.name or log.done(experiment.name, part.name):
+        if only not in part.name or (name, part.name) in log.done:
             continue
         start = time.perf_counter()
         try:
-            rows = [log.write(r, experiment.name, part.name) for r in part.make()]
-            log.finish(experiment.name, part.name, time.perf_counter() - start)
-            yield from rows
+            cells = [log.write(c, name, part.name) for c in part.make()]
+            log.finish(name, part.name, time.perf_counter() - start)
+            yield from cells
         except NotRun as e:  # not finished: the next run tries again
-            yield from [log.write(r, experiment.name, part.name) for r in _missing(part, e)]
+            yield from [log.write(c.not_run(str(e)), name, part.name) for c in part.cells]
         except ResultsError:
-            raise  # the folder itself: nothing more could be kept
-        except Exception as e:  # hours of other parts are not to be lost: raised at the end
-            log.broken.append((f"{experiment.name} {part.name}", e))
-    mine = [r for r in log.rows if r.experiment == experiment.name]
-    for row in experiment.claims(mine):
-        yield log.write(row, experiment.name, CLAIMS)
-
-
-def _missing(part: Part, why: NotRun) -> Iterator[Cell]:
-    for cell in part.cells:
-        yield cell.not_run(str(why))
+            raise  # the folder itself fails: nothing more could be kept
+        except Exception as e:  # raised at the end: hours of other parts must not be lost
+            log.broken.append((f"{name} {part.name}", e))
+    mine = [c for c in log.cells if c.experiment == name]
+    for cell in experiment.claims(mine):
+        yield log.write(cell, name, CLAIMS)
 
 
 class _Log:
-    """rows.jsonl, and in parts.jsonl which parts are whole and how long they took."""
+    """rows.jsonl, and in parts.jsonl which parts are complete and how long they took."""
 
-    def __init__(self, folder: Path, now: set[str]) -> None:
+    def __init__(self, store: Store, now: set[str]) -> None:
         self.broken: list[tuple[str, Exception]] = []
-        self._rows, self._parts = folder / "rows.jsonl", folder / "parts.jsonl"
-        parts = (json.loads(line) for line in whole_lines(self._parts))
-        self._done = {(p["experiment"], p["part"]) for p in parts}
+        self._rows, self._parts = store.path / "rows.jsonl", store.path / "parts.jsonl"
+        parts = whole_lines(self._parts)
+        self.done = {(p["experiment"], p["part"]) for p in map(json.loads, parts)}
         # rows of parts that were cut short, or not run, come again with their experiment
-        stays = lambda r: r.experiment not in now or self.done(r.experiment, r.part)
-        self.rows = [r for r in read_rows(self._rows) if stays(r)]
-        text = "".join(_line(r.as_json()) for r in self.rows)
-        whole = "".join(f"{line}\n" for line in whole_lines(self._parts))
-        with said_plainly(folder):  # what comes next must not follow half a line
-            write_whole(self._rows, text.encode())
-            write_whole(self._parts, whole.encode())
+        stays = lambda c: c.experiment not in now or (c.experiment, c.part) in self.done
+        self.cells = [c for c in read_rows(self._rows) if stays(c)]
+        rows = [_line(c.as_json()) for c in self.cells]
+        for path, lines in ((self._rows, rows), (self._parts, parts)):  # no half line at the end
+            store.write_file(path.name, "".join(lines).encode())
 
-    def done(self, experiment: str, part: str) -> bool:
-        return (experiment, part) in self._done
-
-    def write(self, row: Cell, experiment: str, part: str) -> Cell:
-        if row.experiment != experiment:
-            raise ResultsError(f"expected rows of {experiment}, got one of {row.experiment}")
-        row = row.of_part(part)
-        self.rows.append(row)
-        _append(self._rows, row.as_json())
-        return row
+    def write(self, cell: Cell, experiment: str, part: str) -> Cell:
+        if cell.experiment != experiment:
+            raise ResultsError(f"expected cells of {experiment}, got one of {cell.experiment}")
+        cell = replace(cell, part=part)
+        self.cells.append(cell)
+        _append(self._rows, cell.as_json())
+        return cell
 
     def finish(self, experiment: str, part: str, seconds: float) -> None:
         fact = {"experiment": experiment, "part": part, "seconds": round(seconds, 2)}
-        self._done.add((experiment, part))
+        self.done.add((experiment, part))
         _append(self._parts, fact)
 
 

@@ -36,8 +36,8 @@ def score(
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
-    from rood._device import pick_device
     from rood.cli.show import progress
+    from rood.device import pick_device
     from rood.evaluation.store import said_plainly
     from rood.guard.drift import DriftLog
     from rood.guard.guard import Guard

@@ -80,8 +80,8 @@ def train(
 
 
 def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device: str) -> None:
-    from rood._device import pick_device
     from rood.cli.show import progress, waiting
+    from rood.device import pick_device
     from rood.models import checkpoint
     from rood.training.job import run
     from rood.training.parallel import first

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from rood import config, data, detectors
-from rood._device import pick_device
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
 from rood.data.base import SHARES, SPLIT_RULE, ImageSet, Shape, at_once, refuse_overlap, split
 from rood.data.contamination import contamination
 from rood.detectors.base import Detector
+from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan, check_enough

@@ -59,7 +59,11 @@ class Store:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write one JSON file."""
-        self._write(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+        self.write_file(name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def write_file(self, name: str, content: bytes) -> None:
+        """Write one file, whole or not at all."""
+        self._write(self.path / name, content)
 
     def write(self, key: tuple[str, ...], arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Write one file of arrays, with facts about them."""
