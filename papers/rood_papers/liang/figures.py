@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from rood._files import write_whole
 from rood.analysis.dimensions import dimensions
 from rood.attacks.base import Attack
 from rood.attacks.feature_match import FeatureMatch
+from rood.evaluation.store import Store
 from rood.metrics import wilson
 from rood.shapes import Images
 from rood_papers.framework.cells import Cell
@@ -165,8 +165,7 @@ def picture(out: Path, name: str, rows: Sequence[Images], gap: int = GAP) -> str
     file = Path("pictures") / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.png"
     buffer = io.BytesIO()
     Image.fromarray(np.concatenate(lines)).save(buffer, format="PNG", optimize=True)
-    (out / file).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out / file, buffer.getvalue())
+    Store(out).write_file(str(file), buffer.getvalue())
     return file.as_posix()
 
 
