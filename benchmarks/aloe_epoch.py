@@ -6,32 +6,22 @@ epochs on random images; `--compile` with torch.compile, `--profile` shows where
 
 import argparse
 import json
-import platform
-import statistics
 import sys
 from collections.abc import Iterator
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.measure import Claim, report
-from rood.data.base import ImageSet
+from benchmarks.bare import random_images
+from benchmarks.measure import Claim, machine, middle, report
 from rood.models.backbones import create
 from rood.models.wrap import wrap
-from rood.seeds import generator
 from rood.training import compiled
 from rood.training.loop import Epoch, train
 from rood.training.objectives.aloe import ALOE
 from rood.training.settings import Augment, Settings
 
 BAR = 6.0  # seconds
-
-
-def random_images(n: int, name: str, labels: bool) -> ImageSet:
-    source = generator(0, "benchmark", name)
-    images = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=source)
-    y = torch.randint(0, 10, (n,), generator=source) if labels else None
-    return ImageSet(name=name, images=images, labels=y)
 
 
 def epochs(options: argparse.Namespace, images: int, count: int) -> Iterator[Epoch]:
@@ -49,22 +39,11 @@ def epochs(options: argparse.Namespace, images: int, count: int) -> Iterator[Epo
     return train(
         model,
         ALOE(eps=1 / 255),  # two inner steps
-        random_images(images, "in", labels=True),
-        outliers=random_images(2 * images, "out", labels=False),
+        random_images(images, "in", 10),
+        outliers=random_images(2 * images, "out"),
         settings=settings,
         device=options.device,
     )
-
-
-def hardware(device: str) -> dict[str, object]:
-    on_gpu = torch.device(device).type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if on_gpu else None,
-    }
 
 
 def show_profile(options: argparse.Namespace) -> None:
@@ -78,7 +57,7 @@ def show_profile(options: argparse.Namespace) -> None:
     print(found.key_averages().table(sort_by=key, row_limit=30, max_name_column_width=70))
     waits = [e for e in found.key_averages() if "Synchronize" in e.key or e.key == "aten::item"]
     for e in waits:
-        print(f"{e.key}: {e.count / 20:.1f} a step, {e.cpu_time_total / 20:.0f} us a step")
+        print(f"{e.key}: {e.count / 20:.1f} per step, {e.cpu_time_total / 20:.0f} us per step")
 
 
 def main() -> int:
@@ -86,7 +65,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--batch", type=int, default=128, help="images a step; twice the outliers")
+    parser.add_argument("--batch", type=int, default=128, help="images per step")
     parser.add_argument("--epochs", type=int, default=4, help="the first warms up")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--graph", action="store_true", help="a CUDA graph of each step")
@@ -97,7 +76,7 @@ def main() -> int:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         print("needs CUDA; --device cpu --images 256 tries it out")
         return 1
-    print(json.dumps(hardware(options.device)))
+    print(json.dumps(machine()))
     if options.profile:
         show_profile(options)
         return 0
@@ -115,14 +94,15 @@ def main() -> int:
 def claim(seconds: list[float], options: argparse.Namespace) -> Claim:
     """The median of all epochs but the first, which warms up."""
     warm = seconds[1:] or seconds
+    value, spread = middle(warm)
     ways = [w for w in ("graph", "compile") if getattr(options, w)]
     detail = f"{options.images:,} + {2 * options.images:,} images, batch {options.batch}"
     return Claim(
         f"ALOE epoch of {options.backbone}, seconds",
-        statistics.median(warm),
+        value,
         BAR,
         len(warm),
-        max(warm) - min(warm),
+        spread,
         ", ".join([detail, "2 inner steps", *ways]),
     )
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.attack_networks plain --cifar10 DIR --data DIR --run DIR
 
-writes DIR/plain.safetensors. DIR of --cifar10 is that of `benchmarks.cifar10_detectors`; --data
+writes DIR/plain.safetensors. DIR of --cifar10 is that of `benchmarks.peers.openood`; --data
 holds the packs tinyimagenet_train5k_32 and cifar100_train25k, the outliers of ALOE.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.cifar10_detectors import CLASSES, MEAN, STD, cifar10, without_shared
+from benchmarks.peers.openood import MEAN, STD, cifar10, without_shared
 from rood import data
 from rood.data.base import ImageSet
 from rood.models import backbones, checkpoint
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"{args.network} {e.epoch} {e.loss:.4f} {e.accuracy:.4f} {e.seconds:.2f}", flush=True)
     card = {
         "shape": [3, 32, 32],
-        "classes": CLASSES,
+        "classes": list(images.classes),
         "objective": args.network,
         "accuracy": e.accuracy,
         "seconds": round(time.perf_counter() - start, 1),

@@ -12,7 +12,6 @@ other side cannot change a rank any more, whoever moves it further.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,6 +39,7 @@ from rood.shapes import Images
 from rood.threat import Linf, Threat
 from rood_papers.aloe.goals import aloe_confidence
 from rood_papers.presets import aloe_official
+from rood_zoo.rows import Rows
 
 TEN = ("msp", "entropy", "gen", "energy", "odin", "mahalanobis", "relative_mahalanobis", "knn",
        "vim", "pro_msp")  # fmt: skip
@@ -98,32 +98,15 @@ def both(values: dict[str, torch.Tensor]) -> dict[str, float]:
     return {"auroc": found.value, "low": found.low, "high": found.high}
 
 
-class Rows:
-    """JSON lines, each written when it is known; what is there already is not measured again."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"attack-strength-{name}.jsonl"
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        self.known = {self._key(json.loads(line)) for line in lines}
-
-    @staticmethod
-    def _key(row: dict) -> tuple:
-        return tuple(row.get(k) for k in ("network", "detector", "dataset", "attack"))
-
-    def has(self, **row: object) -> bool:
-        return self._key(row) in self.known
-
-    def write(self, **row: object) -> None:
-        line = json.dumps(row)
-        print(line, flush=True)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
+def of(args: argparse.Namespace) -> Rows:
+    """The rows of one job and network; an interrupted run continues."""
+    path = args.out / f"attack-strength-{args.job}-{args.network}.jsonl"
+    return Rows(path, ("network", "detector", "dataset", "attack"))
 
 
 def run_matrix(args: argparse.Namespace) -> None:
     """`standard` beside the papers' attacks, on every network, detector and dataset."""
-    rows = Rows(args.out, f"matrix-{args.network}")
+    rows = of(args)
     bench = Bench(args.network, args, TEN)
     for dataset in args.datasets:
         for name, detector in bench.detectors.items():
@@ -194,7 +177,7 @@ def stronger(values: dict[str, dict[str, torch.Tensor]], name: str) -> dict[str,
 
 def run_cost(args: argparse.Namespace) -> None:
     """What strength costs: tiers of `WorstOf` beside PGD of ever more steps and restarts."""
-    rows = Rows(args.out, f"cost-{args.network}")
+    rows = of(args)
     bench = Bench(args.network, args, THREE)
     for name, detector in bench.detectors.items():
         facts = {"network": args.network, "detector": name, "dataset": "cifar100"}

@@ -6,7 +6,6 @@ of what the process itself asked for (Linux only).
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.fitting import CLASSES, SIZES, D, _megabytes, kept, network
-from benchmarks.measure import ROOT, Claim, Point, report
+from benchmarks.measure import Claim, Point, apart, report
 from rood.api import audit
 from rood.attacks import PGD
 from rood.data.base import ImageSet
@@ -85,16 +84,8 @@ def audited(n: int, steps: int = 2) -> Point:
     return {"images": n, "seconds": round(took, 1), "megabytes": gained}
 
 
-def apart(n: int) -> Point:
-    """The same in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.auditing", str(n)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    point: Point = json.loads(done.stdout.splitlines()[-1])
-    return point
-
-
 def claims(sizes: tuple[int, ...] = SIZES) -> list[Claim]:
-    points = tuple(apart(n) for n in sizes)
+    points = tuple(apart("auditing", n) for n in sizes)
     gained = kept([*points])
     detail = f"{sizes[0]:,} to {sizes[-1]:,} images of {D} features, PGD-2, two sides"
     return [Claim("audit: memory gained / features", gained, BAR, 1, 0.0, detail, points=points)]

@@ -1,13 +1,17 @@
-"""What everything is measured against: the network alone, in the memory layout it is fastest in."""
+"""The bare network in its fastest memory layout, and what the scripts share: images, banks."""
 
 from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from benchmarks.measure import Call, seconds
+from rood.data.base import ImageSet
+from rood.detectors import KNN, Detector
 from rood.models.model import Model
+from rood.seeds import generator
 
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 
@@ -48,3 +52,33 @@ def _fastest(call: Callable[[torch.memory_format], None]) -> Call:
         if (took := min(seconds(once) for _ in range(3))) < least:
             best, least = layout, took
     return partial(call, best)
+
+
+class Normalise(nn.Module):
+    """Pixels as the network wants them, for libraries that do not normalise."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def random_images(n: int, name: str, classes: int = 0) -> ImageSet:
+    """Noise of 3x32x32 pixels, with labels where there are classes."""
+    source = generator(0, "benchmark", name)
+    pixels = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=source)
+    return ImageSet(name, pixels, torch.arange(n) % classes if classes else None)
+
+
+def enlarge_bank(detector: Detector, n: int) -> None:
+    """Give a KNN the bank of n training images."""
+    if isinstance(detector, KNN):
+        source = generator(0, "bank")
+        rows = torch.randn(n, detector.model.head.in_features, generator=source)
+        detector.bank_ = normalize(rows, dim=1)

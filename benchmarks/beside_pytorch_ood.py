@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.bare import forward
+from benchmarks.bare import Normalise, forward
 from benchmarks.measure import Claim, Point, of, report, times
 from rood.detectors import Detector, fit_all, registry, score_all
 from rood.models.backbones import create
@@ -27,17 +27,6 @@ BARS = {"fit and score": 2.4, "score": 1.15}
 
 Batches = list[tuple[Tensor, Tensor]]
 Job = Callable[[], object]
-
-
-class Normalised(nn.Module):
-    """The network as theirs want it: from pixels."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.net((x - MEAN) / STD)
 
 
 def ours(model: Model) -> dict[str, Detector]:
@@ -53,7 +42,9 @@ def theirs(model: Model) -> list[Any]:
     peer, head = load_peer(), model.head
     body = copy.deepcopy(model.net)
     body.head = nn.Identity()
-    net, encoder = (Normalised(n).eval() for n in (model.net, body))
+    net, encoder = (
+        nn.Sequential(Normalise(model.mean, model.std), n).eval() for n in (model.net, body)
+    )
     logits = [peer.MaxSoftmax, peer.MaxLogit, peer.EnergyBased, peer.Entropy, peer.GEN]
     made = [kind(net) for kind in (*logits, peer.KLMatching)]
     made += [kind(encoder) for kind in (peer.Mahalanobis, peer.RMD, peer.KNN)]

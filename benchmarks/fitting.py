@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measure import PEERS, ROOT, Claim, Point, report
+from benchmarks.measure import PEERS, Claim, Point, apart, report
 from rood.detectors import registry
 from rood.models.wrap import wrap
 from rood.seeds import generator
@@ -80,17 +80,15 @@ def _megabytes(what: str = "VmHWM") -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 2**10
 
 
-def apart(library: str, name: str, n: int) -> Point | None:
-    """The same in a process of its own; None where the other library is not there, or fails."""
-    python = str(PEERS) if library == "pytorch-ood" else sys.executable
-    command = [python, "-m", "benchmarks.fitting", library, name, str(n)]
+def beside_or_none(library: str, name: str, n: int) -> Point | None:
+    """`fit` in a process of its own; None where the other library is missing or fails."""
+    python = PEERS if library == "pytorch-ood" else sys.executable
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return apart("fitting", library, name, n, python=python)
     except (OSError, subprocess.CalledProcessError):
         if library == "rood":
             raise
         return None  # not installed, or killed for its memory
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def kept(points: list[Point]) -> float:
@@ -106,7 +104,7 @@ def claims(
     made = []
     for name in names:
         libraries = ("rood", "pytorch-ood") if beside else ("rood",)
-        found = [apart(library, name, n) for n in sizes for library in libraries]
+        found = [beside_or_none(library, name, n) for n in sizes for library in libraries]
         points = tuple(p for p in found if p is not None)
         detail = f"{sizes[0]:,} to {sizes[-1]:,} x {D} features"
         title = f"{name} fit: memory gained / features"

@@ -11,16 +11,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
+from benchmarks.bare import random_images
 from benchmarks.measure import Claim, Point, report
 from rood.api import audit
 from rood.attacks import PGD
-from rood.data.base import ImageSet
 from rood.detectors import Detector, Energy
 from rood.models.backbones import create
 from rood.models.wrap import wrap
-from rood.seeds import generator
 from rood.threat import Linf
 
 BAR = 1.1  # cost of a unit at the largest, over that at the smallest
@@ -41,12 +38,6 @@ AXES = {
 }
 
 
-def images(n: int, name: str) -> ImageSet:
-    g = generator(0, "growth", name)
-    pixels = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=g)
-    return ImageSet(name, pixels)
-
-
 def alike(n: int, depth: int) -> dict[str, Detector]:
     """Detectors that cost the same: one with surrogates is attacked more than once."""
     model = wrap(create("wide_resnet", depth=depth, widen=1, classes=10))
@@ -56,7 +47,7 @@ def alike(n: int, depth: int) -> dict[str, Detector]:
 def measured(size: Size, depth: int) -> Point:
     detectors = alike(size.detectors, depth)
     model = next(iter(detectors.values())).model
-    inside, outside = (images(size.images, name) for name in ("inside", "outside"))
+    inside, outside = (random_images(size.images, name) for name in ("inside", "outside"))
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), time.process_time()
         audit(
@@ -64,7 +55,7 @@ def measured(size: Size, depth: int) -> Point:
             detectors,
             inside=inside,
             outside={"noise": outside},
-            calibrate=images(64, "calibrate"),
+            calibrate=random_images(64, "calibrate"),
             threats=[Linf(2 / 255)],
             attack=PGD(steps=size.steps),
             out=folder,

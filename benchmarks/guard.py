@@ -3,11 +3,10 @@
 import sys
 
 import torch
-from torch.nn.functional import normalize
 
-from benchmarks.bare import forward
+from benchmarks.bare import enlarge_bank, forward
 from benchmarks.measure import Claim, ratio, report
-from rood.detectors import KNN, OutputDetector, fit_all, registry
+from rood.detectors import OutputDetector, fit_all, registry
 from rood.guard.guard import Guard
 from rood.models.backbones import create
 from rood.models.wrap import wrap
@@ -26,17 +25,14 @@ def claims(
     """For each detector: guard(x), checks included, against the bare network on the same images."""
     net = create("wide_resnet", depth=depth, widen=2, classes=10)
     model = wrap(net, mean=(0.5,), std=(0.25,))
-    g = generator(0, "benchmark")
-    x = torch.rand(images, 3, 32, 32, generator=g)
+    x = torch.rand(images, 3, 32, 32, generator=generator(0, "benchmark"))
     batches = [(x, torch.arange(images) % 10)]
 
     bare, found = forward(model, x), []
     for name in names:
         detector = registry.get(name)(model)
         fit_all([detector], batches)
-        if isinstance(detector, KNN):
-            rows = torch.randn(bank, model.head.in_features, generator=g)
-            detector.bank_ = normalize(rows, dim=1)
+        enlarge_bank(detector, bank)
         guard = Guard.calibrated(detector, batches)
         value, spread = ratio(lambda guard=guard: guard(x), bare, runs)
         detail = f"WRN-{depth}-2, {images} images" + (f", bank {bank}" if name == "knn" else "")

@@ -1,10 +1,12 @@
-"""Interleaved timing: what is compared runs in turns, so a busy machine disturbs both alike."""
+"""Interleaved timing: calls run in turns, so that a busy machine slows all of them alike."""
 
 import datetime
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,7 +50,7 @@ class Claim:
 
 
 def times(calls: Mapping[str, Call], runs: int) -> dict[str, list[float]]:
-    """Seconds of every call in every run; all warm up first, and nobody is always first."""
+    """Seconds of every call in every run, after one call each to warm up; the order rotates."""
     for call in calls.values():
         call()
     found: dict[str, list[float]] = {name: [] for name in calls}
@@ -67,8 +69,20 @@ def ratio(ours: Call, bare: Call, runs: int) -> tuple[float, float]:
 
 def of(ours: Sequence[float], bare: Sequence[float]) -> tuple[float, float]:
     """Median and spread of the ratio of what was measured in turns."""
-    ratios = [a / b for a, b in zip(ours, bare, strict=True)]
-    return statistics.median(ratios), max(ratios) - min(ratios)
+    return middle([a / b for a, b in zip(ours, bare, strict=True)])
+
+
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    """Median and spread, largest less smallest."""
+    return statistics.median(values), max(values) - min(values)
+
+
+def apart(module: str, *arguments: object, python: Path | str = sys.executable) -> Point:
+    """The point that a script of this folder prints last, run in a process of its own."""
+    command = [str(python), "-m", f"benchmarks.{module}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    point: Point = json.loads(done.stdout.splitlines()[-1])
+    return point
 
 
 def seconds(call: Call) -> float:

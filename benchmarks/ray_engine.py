@@ -5,16 +5,15 @@ turns; and once by the local engine, whose rows both must equal to the byte.
 """
 
 import math
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
-from benchmarks.measure import Claim, Point, report, seconds
+from benchmarks.bare import random_images
+from benchmarks.measure import Claim, Point, middle, report, seconds
 from rood.attacks import PGD
-from rood.data.base import ImageSet
 from rood.detectors import MSP, Energy
 from rood.evaluation.engines import Engine, Local
 from rood.evaluation.engines.ray import Ray
@@ -22,26 +21,19 @@ from rood.evaluation.plan import Plan
 from rood.evaluation.run import run
 from rood.models.backbones import create
 from rood.models.wrap import wrap
-from rood.seeds import generator
 from rood.threat import Linf
 
 BAR = 1.6
 LEAST = 60.0  # seconds of one worker
 
 
-def images(n: int, name: str) -> ImageSet:
-    g = generator(0, "ray", name)
-    pixels = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=g)
-    return ImageSet(name, pixels, torch.arange(n) % 10)
-
-
 def plan(n: int, depth: int, steps: int, batch: int) -> Plan:
     model = wrap(create("wide_resnet", depth=depth, widen=1, classes=10))
     return Plan(
         detectors={"model": {"msp": MSP(model), "energy": Energy(model)}},
-        calibrate=images(64, "calibrate"),
-        inside=images(n, "inside"),
-        outside={"noise": images(n, "outside")},
+        calibrate=random_images(64, "calibrate", 10),
+        inside=random_images(n, "inside", 10),
+        outside={"noise": random_images(n, "outside", 10)},
         threats=[Linf(2 / 255)],
         attack=PGD(steps=steps),
         batch_size=batch,
@@ -79,9 +71,8 @@ def claims(
             assert found == rows, f"{workers} workers gave other rows than the local engine"
             points.append({"engine": "ray", "workers": workers, "seconds": round(took[workers], 1)})
         ratios.append(took[1] / took[2])
-    detail = f"WRN-{depth}-1, PGD-{steps}, 2 detectors, {n} images a side, {batch} a unit"
-    spread = max(ratios) - min(ratios)
-    value = statistics.median(ratios)
+    detail = f"WRN-{depth}-1, PGD-{steps}, 2 detectors, {n} images per set, {batch} per unit"
+    value, spread = middle(ratios)
     name = "audit: two workers / one, speed"
     return [Claim(name, value, BAR, runs, spread, detail, at_least=True, points=tuple(points))]
 

@@ -3,8 +3,8 @@
 import sys
 
 import torch
-from torch.nn.functional import normalize
 
+from benchmarks.bare import enlarge_bank
 from benchmarks.bare import forward as bare_forward
 from benchmarks.measure import Claim, ratio, report
 from rood.detectors import (
@@ -45,8 +45,7 @@ def thirty(model: Model) -> dict[str, OutputDetector]:
 def claims(images: int = 256, bank: int = 5000, depth: int = 40, runs: int = 5) -> list[Claim]:
     net = create("wide_resnet", depth=depth, widen=2, classes=10)
     model = wrap(net, mean=(0.5,), std=(0.25,))
-    g = generator(0, "benchmark")
-    x = torch.rand(images, 3, 32, 32, generator=g)
+    x = torch.rand(images, 3, 32, 32, generator=generator(0, "benchmark"))
     y = torch.arange(images) % 10
     detectors = thirty(model)
     batches = [(x, y)]
@@ -55,9 +54,7 @@ def claims(images: int = 256, bank: int = 5000, depth: int = 40, runs: int = 5) 
     forward = bare_forward(model, x)
     fit, fit_spread = ratio(lambda: fit_all(detectors.values(), batches), forward, runs)
     for d in detectors.values():
-        if isinstance(d, KNN):
-            rows = torch.randn(bank, model.head.in_features, generator=g)
-            d.bank_ = normalize(rows, dim=1)
+        enlarge_bank(d, bank)
 
     @torch.no_grad()
     def score() -> None:

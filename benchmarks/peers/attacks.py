@@ -20,16 +20,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.peers.resnet20 import MEAN, STD, resnet20
+from benchmarks.bare import Normalise
 from rood import data
 from rood.attacks import PGD, Goal
 from rood.goals import misclassify
+from rood.models.backbones import CifarResNet
+from rood.models.checkpoint import load_state
 from rood.models.wrap import wrap
 from rood.seeds import generator
 from rood.threat import Linf
 from rood.version import __version__
 from tools import attack_peers
 
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EPS = 8 / 255
 STEPS = (10, 40)
 RUNS = 7
@@ -57,20 +60,23 @@ class Caller(NamedTuple):
 class Scene(NamedTuple):
     """What is attacked."""
 
-    net: nn.Module  # pixels to logits, without rood's hooks
+    net: nn.Sequential  # pixels to logits, without rood's hooks
     x: Tensor
     y: Tensor
 
 
 def scene(folder: Path, images: int) -> Scene:
-    net = resnet20(folder / "weights" / "akamaster_resnet20_cifar10.pt")
+    state = load_state(folder / "weights" / "akamaster_resnet20_cifar10.pt")
+    trained = CifarResNet.from_state(state, depth=20).eval().requires_grad_(False)
+    normal = Normalise(*(torch.tensor(v).view(1, -1, 1, 1) for v in (MEAN, STD)))
+    net = nn.Sequential(normal, trained)
     inside = data.load(f"npz:{folder / 'cifar10_test'}.npz", limit=images)
     x, y = next(iter(inside.batches(images)))
     return Scene(net, x, y)
 
 
 def ours(s: Scene, steps: int) -> list[Caller]:
-    model, threat = wrap(s.net.net, mean=MEAN, std=STD), Linf(EPS)
+    model, threat = wrap(s.net[1], mean=MEAN, std=STD), Linf(EPS)
     margin = misclassify(model, s.y)
     loss = Goal(lambda x: cross_entropy(model(x).logits, s.y, reduction="none"))
 

@@ -19,6 +19,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
+from benchmarks.bare import Normalise
 from rood.metrics import auroc
 from rood.models.model import Model
 
@@ -110,25 +111,10 @@ def _auroc(s: Tensor, inside: int) -> float:
     return round(auroc(inside=s[:inside], outside=s[inside:]), 6)
 
 
-class Normalise(nn.Module):
-    """Pixels as the network wants them, so that theirs too is asked in pixel space."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.register_buffer("mean", model.mean)
-        self.register_buffer("std", model.std)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
-
-
 def plain(model: Model) -> nn.Sequential:
     """A small CNN without rood's hooks: a fault in them must not be on both sides."""
     layers = model.net.get_submodule("layers").children()
-    return nn.Sequential(Normalise(model), *layers, model.head).eval()
+    return nn.Sequential(Normalise(model.mean, model.std), *layers, model.head).eval()
 
 
 def load_peer() -> ModuleType:

