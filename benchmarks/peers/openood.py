@@ -30,9 +30,8 @@ from rood.data.base import ImageSet
 from rood.detectors import DICE, fit_all, registry, score_all
 from rood.detectors.base import Detector
 from rood.evaluation.plan import Plan
-from rood.evaluation.results import Results
 from rood.evaluation.run import run
-from rood.evaluation.store import Folder
+from rood.evaluation.store import Results, Store
 from rood.metrics import METRICS, auroc
 from rood.models import backbones, checkpoint
 from rood.models.model import Model
@@ -339,11 +338,11 @@ def attack_rows(
     place = rows.path.with_suffix(".audit")
     for step in run(plan, place):
         print(step.label, flush=True)
-    found, folder = Results(place), Folder(place)
+    found, store = Results(place), Store(place)
     scenario = f"{plan.attack_name()} {threat}"
     for dataset in outside:
         for name, d in detectors.items():
-            own = lambda side, name=name: folder.read(
+            own = lambda side, name=name: store.read(
                 ("scores", network, name, f"{side} {scenario}")
             )[0]["direct"]
             of = {"detector": name, "dataset": dataset, "metric": "auroc"}
