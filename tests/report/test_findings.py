@@ -5,7 +5,8 @@ import math
 from report_folder import row
 
 from rood.evaluation.rows import Row
-from rood.report.findings import explain, headline, sentences
+from rood.report import findings
+from rood.report.findings import Sentence, explain
 from rood.report.numbers import Numbers
 
 
@@ -20,6 +21,14 @@ def case(detector: str, clean: float, attacked: float, **changes: object) -> lis
 def flag(name: str, verdict: str, detector: str = "msp", value: float = 0.5) -> Row:
     attack = {"scenario": "pgd linf:0.1", "side": "both"}
     return row(detector=detector, metric=f"flag_{name}", value=value, verdict=verdict, **attack)
+
+
+def headline(rows: list[Row]) -> str:
+    return findings.headline(Numbers(rows))
+
+
+def sentences(rows: list[Row]) -> list[Sentence]:
+    return findings.sentences(Numbers(rows))
 
 
 def said(rows: list[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Looking rows up: which networks, detectors and budgets there are, and their worst numbers."""
+"""The rows of an audit by network, detector and budget."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ class Budget(NamedTuple):
     text: str  # eps as it was written
 
     def words(self) -> str:
-        """The attacker, as a sentence introduces him."""
+        """The attacker, as a noun phrase."""
         if self.family == "linf":
             return f"an attacker who may change every pixel by {self.text}"
         if self.family == "l2":
@@ -34,7 +34,7 @@ class Budget(NamedTuple):
 
 
 def budget(scenario: str) -> Budget:
-    """The budget a scenario states in its last word."""
+    """The budget in the last word of a scenario."""
     norm, colon, text = scenario.split(" ")[-1].partition(":")
     try:
         eps = float(Fraction(text)) if colon and norm else math.nan
@@ -44,7 +44,7 @@ def budget(scenario: str) -> Budget:
 
 
 def eps_of(scenario: str) -> float:
-    """Its eps; 0 where it states none."""
+    """The eps of a scenario; 0 where it states none."""
     eps = budget(scenario).eps
     return eps if math.isfinite(eps) else 0.0
 
@@ -82,10 +82,15 @@ class Numbers:
         return families
 
     def largest(self, family: str) -> list[str]:
-        """The scenarios (one for each attack) with the largest eps of a family."""
-        scenarios = self.families[family]
-        most = max(map(eps_of, scenarios))
+        """The scenarios (one for each attack) with the largest eps of a norm; none for ""."""
+        scenarios = self.families.get(family, [])
+        most = max(map(eps_of, scenarios), default=0.0)
         return [name for name in scenarios if eps_of(name) == most]
+
+    @cached_property
+    def strongest(self) -> dict[str, str]:
+        """The largest budget of each norm, as a label."""
+        return {family: budget(self.largest(family)[0]).label() for family in self.families}
 
     @cached_property
     def _measured(self) -> dict[str, list[Row]]:
@@ -118,7 +123,7 @@ class Numbers:
         sides: Sequence[str] = ("none",),
         dataset: str | None = None,
     ) -> list[Row]:
-        """Every finite number of one kind."""
+        """The rows of one metric whose value is finite."""
         rows = [
             row
             for scenario in scenarios
@@ -142,12 +147,12 @@ class Numbers:
 
 
 def lowest(rows: Sequence[Row]) -> Row | None:
-    """The worst of numbers that should be high."""
+    """The row with the lowest value."""
     return min(rows, key=lambda row: row.value, default=None)
 
 
 def highest(rows: Sequence[Row]) -> Row | None:
-    """The worst of numbers that should be low."""
+    """The row with the highest value."""
     return max(rows, key=lambda row: row.value, default=None)
 
 

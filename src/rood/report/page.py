@@ -48,8 +48,8 @@ def render(folder: Contents) -> str:
 def _facts(folder: Contents, numbers: Numbers) -> dict[str, Any]:
     manifest = folder.manifest or {}
     return {
-        "headline": findings.headline(folder.rows),
-        "sentences": findings.sentences(folder.rows),
+        "headline": findings.headline(numbers),
+        "sentences": findings.sentences(numbers),
         "unfinished": tables.unfinished(folder, numbers),
         "overview": _overview(numbers),
         "worst_cases": tables.worst_cases(numbers, manifest),
@@ -74,15 +74,13 @@ def _facts(folder: Contents, numbers: Numbers) -> dict[str, Any]:
 
 
 def _overview(numbers: Numbers) -> str:
-    attacks = count(len(numbers.scenarios), "attack") if numbers.scenarios else "no attack"
-    return " · ".join(
-        [
-            count(len(numbers.models), "network"),
-            count(len(numbers.all_detectors), "detector"),
-            count(len(numbers.all_datasets), "OOD dataset"),
-            attacks,
-        ]
-    )
+    parts = [
+        count(len(numbers.models), "network"),
+        count(len(numbers.all_detectors), "detector"),
+        count(len(numbers.all_datasets), "OOD dataset"),
+        count(len(numbers.scenarios), "attack") if numbers.scenarios else "no attack",
+    ]
+    return " · ".join(parts)
 
 
 def _filters() -> dict[str, Callable[..., Any]]:

@@ -9,7 +9,7 @@ from rood.evaluation.checks.base import Wording
 from rood.evaluation.rows import Row
 from rood.evaluation.store import Contents
 from rood.report.findings import explain
-from rood.report.numbers import SIDES, Numbers, budget, highest, lowest
+from rood.report.numbers import SIDES, Numbers, highest, lowest
 from rood.report.words import percent, shown
 
 SEVERITY = {"-": 0, "pass": 1, "warn": 2, "fail": 3}
@@ -32,18 +32,18 @@ def worst_cases(numbers: Numbers, manifest: Mapping[str, Any]) -> list[WorstCase
     return [
         WorstCase(
             model,
-            budget(numbers.largest(family)[0]).label() if family else "",
+            label,
             _accuracy(numbers, manifest, model),
             len(numbers.datasets(model)) > 1,
-            _summary_lines(numbers, model, numbers.largest(family) if family else []),
+            _worst_lines(numbers, model, numbers.largest(family)),
         )
         for model in numbers.models
         if numbers.detectors(model)
-        for family in (list(numbers.families) or [""])
+        for family, label in (numbers.strongest or {"": ""}).items()
     ]
 
 
-def _summary_lines(
+def _worst_lines(
     numbers: Numbers, model: str, scenarios: list[str]
 ) -> list[tuple[str, list[Row | None]]]:
     lines = []
@@ -73,26 +73,26 @@ class Fixed:
 
 def fixed(numbers: Numbers) -> list[Fixed]:
     """Shares of OOD accepted and ID rejected, clean and attacked; the worst over datasets."""
-    tables = []
-    for model in numbers.models:
-        for family in list(numbers.families) or [""]:
-            attacks = numbers.largest(family) if family else []
-            lines = []
-            for detector in numbers.detectors(model):
-                cells = [
-                    highest(numbers.get(metric, model, detector, scenarios, sides))
-                    for metric, side in (
-                        ("fpr95_in_fixed", "outside"),
-                        ("fpr95_out_fixed", "inside"),
-                    )
-                    for scenarios, sides in ((("clean",), ("none",)), (attacks, (side, "both")))
-                ]
-                if any(cells):
-                    lines.append((detector, numbers.threshold(model, detector), cells))
-            if lines:
-                label = budget(attacks[0]).label() if attacks else ""
-                tables.append(Fixed(model, label, lines))
-    return tables
+    tables = [
+        Fixed(model, label, _fixed_lines(numbers, model, numbers.largest(family)))
+        for model in numbers.models
+        for family, label in (numbers.strongest or {"": ""}).items()
+    ]
+    return [table for table in tables if table.lines]
+
+
+def _fixed_lines(
+    numbers: Numbers, model: str, attacks: list[str]
+) -> list[tuple[str, float | None, list[Row | None]]]:
+    lines = []
+    for detector in numbers.detectors(model):
+        cells = []
+        for metric, side in (("fpr95_in_fixed", "outside"), ("fpr95_out_fixed", "inside")):
+            cells.append(highest(numbers.get(metric, model, detector)))
+            cells.append(highest(numbers.get(metric, model, detector, attacks, (side, "both"))))
+        if any(cells):
+            lines.append((detector, numbers.threshold(model, detector), cells))
+    return lines
 
 
 @dataclass(frozen=True)

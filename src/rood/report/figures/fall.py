@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from rood.report.figures.base import AUROC, GRID, Drawing, Figure, coin_toss, labels, trace
-from rood.report.numbers import Numbers, budget, lowest
+from rood.report.numbers import Numbers, lowest
 from rood.report.words import number, plot_text, shown
 
 # label, symbol, colour, and a shift that keeps equal values from hiding one another
@@ -18,7 +18,6 @@ MARKS = {
 
 def figure(numbers: Numbers) -> Figure:
     """A drawing for each network, OOD set and norm, at the largest eps."""
-    families = {f: budget(numbers.largest(f)[0]).label() for f in numbers.families}
     return Figure(
         "fall",
         menu="Clean and attacked",
@@ -28,7 +27,7 @@ def figure(numbers: Numbers) -> Figure:
         axes={
             "Network": labels(numbers.models),
             "OOD images": labels(numbers.all_datasets),
-            "Attack budget": families or {"": "none"},
+            "Attack budget": numbers.strongest or {"": "none"},
         },
         draw=partial(_draw, numbers),
         layout={"xaxis": AUROC, "shapes": [coin_toss("x")]},
@@ -36,7 +35,7 @@ def figure(numbers: Numbers) -> Figure:
 
 
 def _draw(numbers: Numbers, model: str, dataset: str, family: str) -> Drawing | None:
-    attacks = numbers.largest(family) if family else []
+    attacks = numbers.largest(family)
     found: dict[str, dict[str, float]] = {}  # detector -> side: AUROC
     for detector in numbers.detectors(model):
         for side in MARKS:
