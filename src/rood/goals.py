@@ -30,11 +30,29 @@ def look_in(
     *,
     past: Float[Tensor, " n"] | float = -math.inf,
 ) -> Goal:
-    """An OOD image asks for a low score: to be missed.
+    """The goal of an OOD image that wants to be missed: a low score.
 
-    It may also aim at one class after the other, or at in-distribution exemplars: at their
-    features, and, where the ball is so large that no slope leads there, at their pixels.
-    `past`: clean scores of ID images; an image below all of them is done, as no rank changes more.
+    Attacks that take advice (`WorstOf`) also aim at one class after the other and at the features
+    of ID exemplars, or at their pixels where the ball is so large that no gradient leads there.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted.
+    exemplars : Tensor of shape (n, c, h, w), optional
+        ID images to resemble, such as those of the calibration split.
+    past : Tensor or float
+        Clean scores of ID images: an image below all of them is done, since its rank cannot fall.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> goal = rood.goals.look_in(rood.detectors.MSP(model))
+    >>> attack, threat = rood.attacks.PGD(steps=5), rood.threat.Linf(4 / 255)
+    >>> x_adv = attack(goal, x, threat, torch.Generator().manual_seed(0))
+    >>> bool((goal(x_adv) > goal(x)).all())
+    True
     """
     model = _network(detector)
     encoders: tuple[Encoder, ...] = (features(model), lambda x: detector.seen(x).flatten(1))
@@ -61,10 +79,25 @@ def look_in(
 
 
 def look_out(detector: Detector, *, past: Float[Tensor, " n"] | float = math.inf) -> Goal:
-    """An in-distribution image asks for a high score: to raise a false alarm.
+    """The goal of an ID image that wants to be rejected: a high score.
 
-    It may also aim away from its class, at the uniform softmax, or at features of no length.
-    `past`: clean scores of OOD images; an image above all of them is done, as no rank changes more.
+    Attacks that take advice also aim away from its class, at the uniform softmax, and at zero
+    features.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted.
+    past : Tensor or float
+        Clean scores of OOD images: an image above all of them is done, since its rank cannot rise.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> energy = rood.detectors.Energy(model)
+    >>> torch.equal(rood.goals.look_out(energy)(x), energy.score(x))
+    True
     """
     model = _network(detector)
 
@@ -81,9 +114,24 @@ def look_out(detector: Detector, *, past: Float[Tensor, " n"] | float = math.inf
 
 
 def misclassify(model: Network, labels: Labels) -> Goal:
-    """An image asks for any class but its own: the margin of all others over it.
+    """The goal of an image that wants any class but its own: the margin of all others over it.
 
     It rises with the cross-entropy and, unlike it, never saturates.
+
+    Parameters
+    ----------
+    model : Model
+        Or any function from images to `Outputs`.
+    labels : Tensor of shape (n,)
+        The true classes.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> labels = model(x).logits.argmax(dim=1)
+    >>> torch.equal(rood.goals.misclassify(model, labels)(x), rood.detectors.MSP(model).score(x))
+    True
     """
     return Goal(
         lambda x: margin_over(model(x).logits, labels),
@@ -92,7 +140,16 @@ def misclassify(model: Network, labels: Labels) -> Goal:
 
 
 def match(encoder: Encoder, codes: Features) -> Goal:
-    """An image asks for a given code: minus the squared distance from it."""
+    """The goal of an image that wants given features: minus the squared distance from them.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> encoder = rood.goals.features(model)
+    >>> rood.goals.match(encoder, encoder(x))(x).tolist()
+    [-0.0, -0.0, -0.0, -0.0]
+    """
     codes = codes.detach()
     return Goal(
         lambda x: -(encoder(x) - codes).square().sum(dim=1),
@@ -101,10 +158,17 @@ def match(encoder: Encoder, codes: Features) -> Goal:
 
 
 def features(model: Network) -> Encoder:
-    """The input of the head.
+    """The encoder whose code is the input of the head.
 
-    Where that comes out of a ReLU, entries that are 0 have no gradient and stay unmatched; `layers`
-    with the layer before the ReLU has one everywhere.
+    Where that comes out of a ReLU, entries that are 0 have no gradient and stay unmatched;
+    `rood.analysis.matching.layers` with the layer before the ReLU has a gradient everywhere.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> rood.goals.features(model)(x).shape
+    torch.Size([4, 64])
     """
     return lambda x: model(x).features
 
@@ -112,9 +176,26 @@ def features(model: Network) -> Encoder:
 def accepted_and_wrong(
     detector: Detector, labels: Labels, threshold: float, spread: float = 1.0
 ) -> Goal:
-    """An in-distribution image asks to be misclassified and still accepted; above 0 it is both.
+    """The goal of an ID image that wants to be misclassified and still accepted; above 0 it is.
 
-    `spread` is the detector's unit, such as the standard deviation of its scores on clean images.
+    Parameters
+    ----------
+    detector : Detector
+        Fitted.
+    labels : Tensor of shape (n,)
+        The true classes.
+    threshold : float
+        An image is accepted where its score is at most this.
+    spread : float
+        The detector's unit, such as the standard deviation of its scores on clean images.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp, labels = rood.detectors.MSP(model), model(x).logits.argmax(dim=1)
+    >>> bool((rood.goals.accepted_and_wrong(msp, labels, threshold=0.0)(x) <= 0).all())
+    True
     """
     return both(misclassify(_network(detector), labels), _below(detector, threshold, spread))
 
@@ -122,13 +203,35 @@ def accepted_and_wrong(
 def flipped_and_right(
     detector: Detector, labels: Labels, threshold: float, spread: float = 1.0
 ) -> Goal:
-    """An in-distribution image asks to be rejected while its class stays; above 0 it is."""
+    """The goal of an ID image that wants to be rejected while its class stays; above 0 it is.
+
+    Takes the arguments of `accepted_and_wrong`.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp, labels = rood.detectors.MSP(model), model(x).logits.argmax(dim=1)
+    >>> goal = rood.goals.flipped_and_right(msp, labels, threshold=0.0)
+    >>> bool((goal(x) <= msp.score(x)).all())
+    True
+    """
     stays = _negative(misclassify(_network(detector), labels))
     return both(stays, _negative(_below(detector, threshold, spread)))
 
 
 def rejected(detector: Detector, threshold: float) -> Goal:
-    """An in-distribution image asks for a false alarm at the deployed threshold, and no more."""
+    """The goal of an ID image that wants a false alarm at the deployed threshold, and no more.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp = rood.detectors.MSP(model)
+    >>> goal = rood.goals.rejected(msp, threshold=2.0)
+    >>> torch.equal(goal(x), msp.score(x) - 2.0)
+    True
+    """
     own = look_out(detector)
     return replace(
         own,
@@ -138,9 +241,17 @@ def rejected(detector: Detector, threshold: float) -> Goal:
 
 
 def both(first: Goal, second: Goal) -> Goal:
-    """Two goals at once: their minimum, above 0 where both are; enough then.
+    """Two goals at once: their minimum, above 0 where both are; such an image is done.
 
     The minimum has the gradient of one at a time, so their sum is worth trying too.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> first, second = (rood.attacks.Goal(lambda x, i=i: model(x).logits[:, i]) for i in (0, 1))
+    >>> torch.equal(rood.goals.both(first, second)(x), model(x).logits[:, :2].amin(dim=1))
+    True
     """
     return Goal(
         lambda x: torch.minimum(first(x), second(x)),

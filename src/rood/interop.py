@@ -3,9 +3,9 @@
     knn = from_pytorch_ood(pytorch_ood.detector.KNN(features(model), k=50)).fit(batches)
     ash = from_openood(ASHPostprocessor(config), model).fit(batches)
 
-Their scores are taken as they are. Many cut the gradient: where a method of theirs is only wrapped
-in torch.no_grad, it is unwrapped; where the cut is deeper, `gradient` says "none" after fit(), and
-an attack without gradients, or `WorstOf`, which reaches such a score on other ways, is needed.
+Their scores are taken as they are. Many cut the gradient. Where a method is only decorated with
+torch.no_grad, the decorator is removed; where the gradient is cut inside, `gradient` says "none"
+after fit(): attack such a score with `WorstOf`, or with an attack without gradients.
 """
 
 import inspect
@@ -37,12 +37,26 @@ class View(nn.Module):
 
 
 def logits(model: Model) -> View:
-    """What detectors of other libraries take for the network, where they want its logits."""
+    """The network as other libraries take it: pixels in [0, 1] in, logits out.
+
+    Examples
+    --------
+    >>> net = rood.interop.logits(rood.zoo.load("digits-ce"))
+    >>> net(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 6])
+    """
     return View(model, "logits")
 
 
 def features(model: Model) -> View:
-    """What detectors of other libraries take for the encoder."""
+    """The encoder as other libraries take it: pixels in [0, 1] in, features out.
+
+    Examples
+    --------
+    >>> encoder = rood.interop.features(rood.zoo.load("digits-ce"))
+    >>> encoder(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2, 64])
+    """
     return View(model, "features")
 
 
@@ -86,7 +100,24 @@ class Bridge(Detector):
 
 
 def from_pytorch_ood(detector: Any) -> Bridge:
-    """A detector of pytorch-ood, built on `logits(model)` or `features(model)`."""
+    """A detector of pytorch-ood, built on `logits(model)` or `features(model)`.
+
+    Examples
+    --------
+    >>> class Largest:  # stands for a detector of pytorch-ood
+    ...     requires_fit = False
+    ...
+    ...     def __init__(self, net):
+    ...         self.net = net
+    ...
+    ...     def predict(self, x):
+    ...         return -self.net(x).amax(dim=1)
+    >>> net = rood.interop.logits(rood.zoo.load("digits-ce"))
+    >>> x = torch.rand(2, 1, 28, 28)
+    >>> bridge = rood.interop.from_pytorch_ood(Largest(net)).fit([(x, torch.zeros(2).long())])
+    >>> bridge.gradient
+    'almost_everywhere'
+    """
     name = type(detector).__name__
     if not callable(getattr(detector, "predict", None)):
         raise InputError(f"expected a detector of pytorch-ood, with predict(), got {name}")
@@ -107,7 +138,21 @@ def from_pytorch_ood(detector: Any) -> Bridge:
 
 
 def from_openood(postprocessor: Any, model: Model) -> Bridge:
-    """A postprocessor of OpenOOD, whose confidence is higher for in-distribution images."""
+    """A postprocessor of OpenOOD, whose confidence is higher for in-distribution images.
+
+    Examples
+    --------
+    >>> class Largest:  # stands for a postprocessor of OpenOOD
+    ...     def setup(self, net, id_loader_dict, ood_loader_dict): ...
+    ...
+    ...     def postprocess(self, net, data):
+    ...         logits = net(data)
+    ...         return logits.argmax(dim=1), logits.amax(dim=1)
+    >>> model, x = rood.zoo.load("digits-ce"), torch.rand(2, 1, 28, 28)
+    >>> bridge = rood.interop.from_openood(Largest(), model).fit([(x, torch.zeros(2).long())])
+    >>> torch.equal(bridge.score(x), rood.detectors.MaxLogit(model).score(x))
+    True
+    """
     name = type(postprocessor).__name__
     if not callable(getattr(postprocessor, "postprocess", None)):
         raise InputError(f"expected a postprocessor of OpenOOD, with postprocess(), got {name}")

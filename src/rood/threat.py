@@ -27,7 +27,10 @@ def _norm(v: Images) -> Float[Tensor, "b 1 1 1"]:
 
 @dataclass(frozen=True)
 class Threat(ABC):
-    """A perturbation budget. The geometry lives here, so that each attack is written once."""
+    """A perturbation budget: a norm ball of radius eps, in pixel units, within the pixel box.
+
+    The geometry lives here, so that each attack is written once. `str` and `parse` are inverse.
+    """
 
     eps: float  # in pixel units
 
@@ -75,7 +78,18 @@ class Threat(ABC):
 
 @dataclass(frozen=True)
 class Linf(Threat):
-    """Every pixel may change by eps."""
+    """Every pixel may change by eps.
+
+    Examples
+    --------
+    >>> from rood.threat import Linf
+    >>> threat = Linf(8 / 255)
+    >>> str(threat)
+    'linf:8/255'
+    >>> x, x_adv = torch.full((1, 1, 2, 2), 0.5), torch.ones(1, 1, 2, 2)
+    >>> threat.contains(threat.project(x_adv, x), x).item()
+    True
+    """
 
     norm: ClassVar[str] = "linf"
 
@@ -102,7 +116,14 @@ class Linf(Threat):
 
 @dataclass(frozen=True)
 class L2(Threat):
-    """The whole image may move by eps in Euclidean length."""
+    """The whole image may move by eps in Euclidean length.
+
+    Examples
+    --------
+    >>> from rood.threat import L2
+    >>> round(L2(0.5).shrink(torch.ones(1, 1, 2, 2)).norm().item(), 6)
+    0.5
+    """
 
     norm: ClassVar[str] = "l2"
 
@@ -128,7 +149,16 @@ NORMS: dict[str, type[Threat]] = {t.norm: t for t in (Linf, L2)}
 
 
 def parse(text: str) -> Threat:
-    """Linf(8/255) from "linf:8/255"; a bare "8/255" means L-infinity."""
+    """Linf(8/255) from "linf:8/255"; a bare "8/255" means L-infinity.
+
+    Examples
+    --------
+    >>> from rood.threat import parse
+    >>> parse("l2:0.5")
+    L2(eps=0.5)
+    >>> str(parse("4/255"))
+    'linf:4/255'
+    """
     norm, colon, eps = text.strip().rpartition(":")
     norm = norm.lower() if colon else "linf"
     if norm not in NORMS:
@@ -147,6 +177,14 @@ def to_8_bit(x_adv: Images, x: Images, threat: Threat) -> Images:
     Perturbations are rounded to the nearest level, but never beyond eps; where the whole image then
     still lies outside its ball (L2), those with the smallest remainder go towards 0, no more of
     them than needed. `x` must consist of whole levels itself: else its ball may hold none.
+
+    Examples
+    --------
+    >>> from rood.threat import Linf, to_8_bit
+    >>> x = torch.full((1, 1, 1, 2), 100 / 255)
+    >>> x_adv = x + torch.tensor([1.4, -3.0]) / 255
+    >>> (255 * to_8_bit(x_adv, x, Linf(2 / 255))).round().flatten().tolist()
+    [101.0, 98.0]
     """
     levels = LEVELS * x.double()
     base = levels.round()

@@ -78,13 +78,40 @@ def tune(
     grid: Grid,
     *,
     train: ImageSet,
-    inside: ImageSet,  # validation images; the test images must not be among them
+    inside: ImageSet,
     outside: ImageSet,
     rule: Rule = "openood",
-    cache: Path | None = None,  # a JSON file; values found there are not computed again
+    cache: Path | None = None,
     batch_size: int = 256,
 ) -> tuple[Detector, Options]:
-    """The detector with the best options, fitted, and those options."""
+    """Fit a detector at every point of a grid; the best one, fitted, and its options.
+
+    Parameters
+    ----------
+    make : callable
+        The detector's class or a named constructor: `make(model, **options)`.
+    model : Model
+    grid : mapping
+        The values to try for each option; `GRIDS` holds those of the papers.
+    train, inside, outside : ImageSet
+        Images to fit on, and ID and OOD validation images. The test images must not be among them.
+    rule : {"openood", "aloe"}
+        The largest AUROC, or the smallest share of OOD missed where 95 % of ID are accepted.
+    cache : Path, optional
+        A JSON file; values found there are not computed again.
+    batch_size : int
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> images = rood.ImageSet("noise", torch.rand(60, 1, 28, 28))
+    >>> knn, options = rood.tuning.tune(
+    ...     rood.detectors.KNN, model, {"k": (1, 5)}, train=images, inside=images,
+    ...     outside=rood.tuning.noise((1, 28, 28), n=30),
+    ... )
+    >>> options["k"] in (1, 5)
+    True
+    """
     best: Trial | None = None
     for trial in trials(
         make, model, grid, train=train, inside=inside, outside=outside, rule=rule, cache=cache,
@@ -140,7 +167,13 @@ def trials(
 
 
 def noise(shape: tuple[int, int, int], n: int = 1000, seed: int = 0) -> ImageSet:
-    """n uniform and n Gaussian noise images (mean 1/2, sd 1, clipped): OOD without any OOD data."""
+    """n uniform and n Gaussian noise images (mean 1/2, sd 1, clipped): OOD without any OOD data.
+
+    Examples
+    --------
+    >>> len(rood.tuning.noise((1, 28, 28), n=10))
+    20
+    """
     g = generator(seed, "validation noise")
     uniform = torch.rand(n, *shape, generator=g)
     gaussian = (0.5 + torch.randn(n, *shape, generator=g)).clamp(0, 1)

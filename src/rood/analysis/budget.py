@@ -1,4 +1,4 @@
-"""How much an attacker needs: the smallest budget for each image, and AUROC as budgets grow."""
+"""How much an attacker needs: the smallest budget per image, and AUROC as the budget grows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -46,6 +46,29 @@ def minimal_eps(
     a_t and c_t fall along a cosine. Pintor et al., *Fast minimum-norm adversarial attacks through
     adaptive norm constraints*, NeurIPS 2021, arXiv:2102.12827; here steps are relative to eps.
     An upper bound of the true number, since a better search may find less.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted.
+    x : Tensor of shape (b, c, h, w)
+        Images with pixels in [0, 1].
+    threshold : float
+        An image is accepted where its score is at most this.
+    direction : {"look_in", "look_out"}
+        Which decision to reach: accepted, or rejected.
+    norm : {"linf", "l2"}
+    steps : int
+        Gradient steps for the score and for each of its surrogates.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp = rood.detectors.MSP(model)
+    >>> eps = rood.analysis.budget.minimal_eps(msp, x, 0.0, "look_in", steps=20)
+    >>> bool((eps[msp.score(x) <= 0] == 0).all())  # accepted as they are
+    True
     """
     if steps < 1 or math.isnan(threshold):
         raise InputError(f"expected steps >= 1 and a threshold, got {steps} and {threshold}")
@@ -138,6 +161,29 @@ def auroc_against_eps(
 
     That point lies in the larger ball too and stays unless a better one is found, so that no score,
     and no AUROC, can recover as eps grows.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted.
+    x_in, x_out : Tensor of shape (n, c, h, w), (m, c, h, w)
+        ID and OOD images.
+    epsilons : sequence of float
+        Budgets in pixel units; 0 is added.
+    attack : Attack, optional
+        Run at each budget; APGD with 20 steps if left out.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> curve = rood.analysis.budget.auroc_against_eps(
+    ...     rood.detectors.MSP(model), x, 1 - x, [2 / 255], attack=rood.attacks.PGD(steps=3)
+    ... )
+    >>> [str(t) for t in curve.threats]
+    ['linf:0', 'linf:2/255']
+    >>> curve.auroc["both"][1].value <= curve.auroc["both"][0].value
+    True
     """
     if not epsilons:
         raise InputError("expected at least one eps, got none")

@@ -1,10 +1,10 @@
-"""How much an encoder forgets: the reason why images far out can have any code.
+"""How much information an encoder discards, which is why OOD images can have the code of any image.
 
 Liang et al., *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*,
-arXiv:2009.08016, sections 2.2 to 2.4. A code of d numbers cannot tell all images of more than d
-pixels apart; what its Jacobian's null space holds it does not see. A bijective encoder (Glow) has
-no such space, and is open only to what its likelihood calls alike; a reconstruction score compares
-x with what the code remembers of it, so that taking a code over does not take the score over.
+arXiv:2009.08016, sections 2.2 to 2.4. A code of d numbers cannot distinguish all images of more
+than d pixels: it does not see a move within the null space of its Jacobian. A bijective encoder
+(Glow) has no null space; a reconstruction score compares x with what its code keeps, so that an
+image with another's code does not get its score.
 """
 
 import copy
@@ -37,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Code:
-    """A code against the images it stands for."""
+    """The size of a code beside that of the images it is computed from."""
 
     name: str
     size: int  # d
@@ -49,7 +49,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Where a network starts to forget, and how much it does."""
+    """Where a network becomes smaller than its input, and how many directions it discards."""
 
     input: int  # c h w
     layers: tuple[Layer, ...]  # in the order in which they run
@@ -62,10 +62,18 @@ class Dimensions:
 
 
 def dimensions(model: Model, x: Images) -> Dimensions:
-    """Look at the network's layers, and at the Jacobians of its codes at the images x.
+    """The sizes of the network's layers, and the ranks of its codes' Jacobians at the images x.
 
-    In float64, so that a rank is a count and not a guess. A Jacobian takes a backward pass for each
-    entry of a code: a few images are enough.
+    In float64, so that ranks are exact. A Jacobian takes a backward pass for each entry of a code:
+    a few images are enough.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> features, logits = rood.analysis.dimensions.dimensions(model, x[:1]).codes
+    >>> logits.size, logits.null_space
+    (6, (778,))
     """
     if len(x) == 0:
         raise InputError("expected at least one image to look at, got none")

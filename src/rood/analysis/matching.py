@@ -1,8 +1,8 @@
-"""Give an image the code of another: the attack on whatever judges an image by its code alone.
+"""Give an OOD image the code of an ID image: an attack on all scores that depend on the code alone.
 
 Liang et al., *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*,
 arXiv:2009.08016. An image with the code of x_in has the score of x_in, so that a perfect match ends
-at an AUROC of 1/2: not to be compared with attacks that push scores apart, which end near 0.
+at an AUROC of 1/2. Attacks on the score itself end near 0: do not compare the two.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ DECADES = np.logspace(-8, 1, 19)  # borders of the MAPE histogram, two bars a de
 
 
 def logits(model: Model) -> Encoder:
-    """The logits."""
+    """The encoder whose code is the logits."""
     return lambda x: model(x).logits
 
 
@@ -94,7 +94,7 @@ def score_of(detector: Detector) -> Encoder:
 
 
 def noise_starts(x_in: Images, seed: int = 0) -> Images:
-    """Even noise, other for every image."""
+    """Uniform noise, different for every image."""
     return Noise(x_in, generator(seed, "noise starts")).uniform()
 
 
@@ -138,12 +138,12 @@ class Matched:
 
     @torch.no_grad()
     def auroc(self, score: ScoreFunction) -> float:
-        """How well a score tells the attacked images from those whose codes they took."""
+        """AUROC of a score between the attacked images and those whose codes they have."""
         of = lambda x: torch.cat([score(part) for part in x.split(BATCH)])
         return auroc(inside=of(self.inside), outside=of(self.images))
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers to show: MAPE and its histogram, the losses' mean and median in time."""
+        """The numbers to show: MAPE and its histogram, mean and median of the losses by step."""
         bars = np.clip(self.mape, DECADES[0], DECADES[-1])  # what is beyond goes to the last bar
         return {
             "n": len(self.mape),
@@ -167,7 +167,35 @@ def attack_pairs(
     seed: int = 0,
     batch: int = BATCH,
 ) -> Matched:
-    """From each start, within the threat model around it, take the code of its row of `x_in`."""
+    """Move each start, within the threat model, until it has the code of its row of `x_in`.
+
+    Parameters
+    ----------
+    encoder : function
+        From images to codes (n, d): `features`, `logits`, `layers`, ...
+    x_in, starts : Tensor of shape (n, c, h, w)
+        ID images, and for each an image to start from.
+    attack : Attack
+        Such as `FeatureMatch.liang()`.
+    threat : Threat
+        Around the starts.
+    seed, batch : int
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> matching = rood.analysis.matching
+    >>> found = matching.attack_pairs(
+    ...     matching.logits(model),
+    ...     x,
+    ...     matching.noise_starts(x),
+    ...     rood.attacks.FeatureMatch(steps=20),
+    ...     rood.threat.L2(5.0),
+    ... )
+    >>> found.images.shape, bool((found.mape < 0.1).all())
+    (torch.Size([4, 1, 28, 28]), True)
+    """
     if x_in.shape != starts.shape:
         shapes = f"{tuple(x_in.shape)} and {tuple(starts.shape)}"
         raise InputError(f"expected one start for each in-distribution image, got {shapes}")

@@ -1,4 +1,4 @@
-"""What PRO rests on: how far scores move under small steps, how rough they are, how bounded.
+"""Diagnostics of PRO: how far scores move under small steps, how rough they are, how bounded.
 
 Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution Detection*,
 CVPR 2025, arXiv:2503.18784: equations 2 and 3, figures 3, 6 and 7, and claim 1.
@@ -22,7 +22,16 @@ from rood.threat import Threat
 
 
 def score_shift(pro: PRO, x: Images) -> Scores:
-    """max_t |s0(x) - s0(x_t)| along PRO's own steps, for each image (figures 3 and 7)."""
+    """max_t |s0(x) - s0(x_t)| along PRO's own steps, for each image (figures 3 and 7).
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> pro = rood.detectors.PRO(rood.detectors.MSP(model), eps=1e-3, steps=1)
+    >>> bool((rood.analysis.rectification.score_shift(pro, x) > 0).all())
+    True
+    """
     _, scores = pro.climb(x)
     return (scores - scores[0]).abs().amax(dim=0)
 
@@ -34,6 +43,27 @@ def landscape(
     """The score on x + a u + b v for two random directions of unit size in every pixel (figure 6).
 
     u and v have entries of +1 or -1, so that a and b are in pixel units.
+
+    Parameters
+    ----------
+    score : function
+        From images to one number each, such as `Detector.score_images`.
+    x : Tensor of shape (b, c, h, w)
+    generator : torch.Generator
+        Draws u and v.
+    radius : float
+        Largest |a| and |b|.
+    points : int
+        Values of a and of b.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> score = rood.detectors.Energy(model).score_images
+    >>> g = torch.Generator().manual_seed(0)
+    >>> rood.analysis.rectification.landscape(score, x, g, radius=0.01, points=3).shape
+    torch.Size([4, 3, 3])
     """
     u, v = (torch.randint(0, 2, x[:1].shape, generator=generator).to(x) * 2 - 1 for _ in range(2))
     axis = torch.linspace(-radius, radius, points).to(x)
@@ -59,7 +89,19 @@ class Bounds:
 def claim_bounds(
     model: Model, x: Images, y: Labels, threat: Threat, attack: Attack, generator: Generator
 ) -> Bounds:
-    """Attack cross-entropy, max p and entropy apart; take each worst case over all points found."""
+    """Attack cross-entropy, max p and entropy apart; take each worst case over all points found.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> y, g = model(x).logits.argmax(dim=1), torch.Generator().manual_seed(0)
+    >>> bounds = rood.analysis.rectification.claim_bounds(
+    ...     model, x, y, rood.threat.Linf(1 / 255), rood.attacks.PGD(steps=3), g
+    ... )
+    >>> bounds.msp_found >= bounds.msp_bound
+    True
+    """
     goals = (
         misclassify(model, y),
         Goal(lambda v: margin(model(v).logits)),

@@ -1,8 +1,9 @@
-"""How a score moves along free steps of its gradient's sign, and the AUROC at each norm on the way.
+"""How a score moves along unprojected sign-gradient steps, and the AUROC at each norm on the way.
 
 Fort, *Adversarial vulnerability of powerful near out-of-distribution detection*, 2022,
-arXiv:2201.07012. This is no attack: nothing is projected, so that iterates leave the pixel box and
-a projected attack of the same size finds more. What left the box is told beside every number.
+arXiv:2201.07012. This is not an attack: nothing is projected, so that iterates leave the pixel box
+and a projected attack of the same size finds more. Every number comes with the share of images that
+had left the box.
 """
 
 from collections.abc import Sequence
@@ -143,6 +144,35 @@ def trajectory(
 
     An image's records do not depend on the batch around it. Norms are those of x: give images of
     the network's size, or small ones to `LowResolution`.
+
+    Parameters
+    ----------
+    score : Detector or function
+        What to climb: a fitted detector, or a function from images to one number each.
+    x : Tensor of shape (b, c, h, w)
+        Images with pixels in [0, 1].
+    direction : {"look_in", "look_out"}
+        Whether to lower or to raise the score.
+    step : float
+        In pixel units.
+    records : int
+        Iterates to record, the start included.
+    sign_of_zero : {0, -1, 1}
+        The sign of a gradient of 0; FORT's code has -1.
+    keep_images : bool
+        Whether to keep the iterates themselves.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> walk = rood.analysis.trajectory.trajectory(
+    ...     rood.detectors.MSP(model), x, direction="look_in", records=3
+    ... )
+    >>> walk.scores.shape
+    torch.Size([3, 4])
+    >>> bool((walk.scores[-1] < walk.scores[0]).all())
+    True
     """
     if direction not in ("look_in", "look_out"):
         raise InputError(f"expected the direction look_in or look_out, got {direction!r}")
@@ -169,7 +199,25 @@ def trajectory(
 def auroc_at(trajectory: Trajectory, clean: Known, norm: Norm, r: float) -> Point | None:
     """AUROC of the scores at norm r against clean ones of the other side; None where undefined.
 
-    `clean` are scores of in-distribution images for look_in, of OOD images for look_out.
+    Parameters
+    ----------
+    trajectory : Trajectory
+    clean : array_like of shape (n,)
+        Scores of ID images for look_in, of OOD images for look_out.
+    norm : {"l2", "linf"}
+    r : float
+        Norm of the perturbation, in pixel units.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp, analysis = rood.detectors.MSP(model), rood.analysis.trajectory
+    >>> walk = analysis.trajectory(msp, x, direction="look_in", records=3)
+    >>> clean = msp.score(x).detach().numpy()
+    >>> point = analysis.auroc_at(walk, clean, "linf", 6e-4)
+    >>> point.auroc.value < 0.5, point.left_box > 0
+    (True, True)
     """
     scores, left = trajectory.at(norm, r), trajectory.left_box_at(norm, r)
     if scores is None or left is None:
@@ -182,7 +230,18 @@ def auroc_at(trajectory: Trajectory, clean: Known, norm: Norm, r: float) -> Poin
 
 
 def auroc_curve(trajectory: Trajectory, clean: Known, norm: Norm, points: int = 33) -> AurocCurve:
-    """`auroc_at` for norms spread evenly from the smallest to the largest of any image."""
+    """`auroc_at` for norms spread evenly from the smallest to the largest of any image.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> x = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    >>> msp, analysis = rood.detectors.MSP(model), rood.analysis.trajectory
+    >>> walk = analysis.trajectory(msp, x, direction="look_in", records=3)
+    >>> curve = analysis.auroc_curve(walk, msp.score(x).detach().numpy(), "linf", points=5)
+    >>> curve.value[0]
+    np.float64(0.5)
+    """
     if points < 2:
         raise InputError(f"expected at least 2 points of a curve, got {points}")
     norms = trajectory.norms(norm)

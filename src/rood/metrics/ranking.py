@@ -1,4 +1,4 @@
-"""How well scores tell inside from outside: exact, by ranks, in float64, half credit for ties.
+"""How well scores separate ID from OOD: exact, by ranks, in float64, half credit for ties.
 
 Every metric is a formula on one object, the `Curve` of how many scores each threshold accepts.
 An image is accepted as in-distribution when its score is at most the threshold.
@@ -76,32 +76,108 @@ def _scores(values: ArrayLike, side: str) -> Floats:
 
 
 def auroc(*, inside: ArrayLike, outside: ArrayLike) -> float:
-    """P(s_out > s_in) + P(s_out = s_in) / 2 (Mann and Whitney)."""
+    """AUROC: P(s_out > s_in) + P(s_out = s_in) / 2 (Mann and Whitney).
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+
+    Examples
+    --------
+    >>> from rood.metrics import auroc
+    >>> auroc(inside=[0.1, 0.2, 0.3], outside=[0.3, 0.9])
+    0.9166666666666666
+    """
     return float(_auroc(curve(inside, outside)))
 
 
 def aupr_in(*, inside: ArrayLike, outside: ArrayLike) -> float:
-    """Average precision (step-wise, not trapezoidal) with in-distribution positive."""
+    """Average precision (step-wise, not trapezoidal) with in-distribution positive.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+
+    Examples
+    --------
+    >>> from rood.metrics import aupr_in
+    >>> aupr_in(inside=[0.1, 0.2], outside=[0.8, 0.9])
+    1.0
+    """
     return float(_aupr_in(curve(inside, outside)))
 
 
 def aupr_out(*, inside: ArrayLike, outside: ArrayLike) -> float:
-    """Average precision (step-wise, not trapezoidal) with OOD positive."""
+    """Average precision (step-wise, not trapezoidal) with OOD positive.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+
+    Examples
+    --------
+    >>> from rood.metrics import aupr_out
+    >>> aupr_out(inside=[0.1, 0.2], outside=[0.8, 0.9])
+    1.0
+    """
     return float(_aupr_in(curve(inside, outside).turned()))
 
 
 def fpr_at_tpr_in(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) -> float:
-    """Share of OOD with s <= τ where a share `tpr` of in-distribution has it (ALOE, others)."""
+    """FPR95 with ID positive (ALOE and others): share of OOD accepted where `tpr` of ID is.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+    tpr : float
+        Share of ID images that the threshold accepts.
+
+    Examples
+    --------
+    >>> from rood.metrics import fpr_at_tpr_in
+    >>> fpr_at_tpr_in(inside=range(100), outside=[5] * 10 + [200] * 90)
+    0.1
+    """
     return float(_fpr_in(curve(inside, outside), tpr))
 
 
 def fpr_at_tpr_out(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) -> float:
-    """Share of in-distribution with s >= τ where a share `tpr` of OOD has it (OpenOOD, PRO)."""
+    """FPR95 with OOD positive (OpenOOD, PRO): share of ID rejected where `tpr` of OOD is.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+    tpr : float
+        Share of OOD images that the threshold rejects.
+
+    Examples
+    --------
+    >>> from rood.metrics import fpr_at_tpr_out
+    >>> fpr_at_tpr_out(inside=range(100), outside=[5] * 10 + [200] * 90)
+    0.95
+    """
     return float(_fpr_in(curve(inside, outside).turned(), tpr))
 
 
 def detection_error(*, inside: ArrayLike, outside: ArrayLike) -> float:
-    """min over τ of [P(s_in > τ) + P(s_out <= τ)] / 2, τ = ±inf included: at most 1/2."""
+    """min over τ of [P(s_in > τ) + P(s_out <= τ)] / 2, τ = ±inf included: at most 1/2.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+
+    Examples
+    --------
+    >>> from rood.metrics import detection_error
+    >>> detection_error(inside=[0.1, 0.2, 0.6, 0.3], outside=[0.5, 0.9])
+    0.125
+    """
     return float(_detection_error(curve(inside, outside)))
 
 
@@ -116,7 +192,21 @@ METRICS: dict[str, Callable[..., float]] = {
 
 
 def threshold_at_tpr(inside: ArrayLike, tpr: float = 0.95) -> float:
-    """The threshold that accepts a share `tpr` of `inside`: its ceil(tpr n)-th smallest score."""
+    """The threshold that accepts a share `tpr` of `inside`: its ceil(tpr n)-th smallest score.
+
+    Parameters
+    ----------
+    inside : array_like of shape (n,)
+        Scores of clean ID images, not those to be tested.
+    tpr : float
+        Share of ID images to accept; at least 1 / (1 - tpr) scores are needed.
+
+    Examples
+    --------
+    >>> from rood.metrics import threshold_at_tpr
+    >>> threshold_at_tpr(range(1, 101))
+    95.0
+    """
     scores = _scores(inside, "inside")
     rank = _rank(tpr, scores.size)
     needed = _ceil(1 / (1 - tpr))
@@ -129,22 +219,51 @@ def threshold_at_tpr(inside: ArrayLike, tpr: float = 0.95) -> float:
 
 
 def missed_at(threshold: float, *, outside: ArrayLike) -> float:
-    """Share of OOD accepted at a threshold that was fixed beforehand."""
+    """Share of OOD accepted at a threshold that was fixed beforehand.
+
+    Examples
+    --------
+    >>> from rood.metrics import missed_at
+    >>> missed_at(0.5, outside=[0.1, 0.6, 0.7, 0.8])
+    0.25
+    """
     return float((_scores(outside, "outside") <= _numbers(threshold, "threshold")).mean())
 
 
 def false_alarm_at(threshold: float, *, inside: ArrayLike) -> float:
-    """Share of in-distribution rejected at a threshold that was fixed beforehand."""
+    """Share of in-distribution rejected at a threshold that was fixed beforehand.
+
+    Examples
+    --------
+    >>> from rood.metrics import false_alarm_at
+    >>> false_alarm_at(0.5, inside=[0.1, 0.2, 0.5, 0.8])
+    0.25
+    """
     return float((_scores(inside, "inside") > _numbers(threshold, "threshold")).mean())
 
 
 def detection_error_at(threshold: float, *, inside: ArrayLike, outside: ArrayLike) -> float:
-    """Half the sum of both errors at a threshold that was fixed beforehand."""
+    """Half the sum of both errors at a threshold that was fixed beforehand.
+
+    Examples
+    --------
+    >>> from rood.metrics import detection_error_at
+    >>> detection_error_at(0.5, inside=[0.1, 0.2, 0.5, 0.8], outside=[0.6, 0.7])
+    0.125
+    """
     return (missed_at(threshold, outside=outside) + false_alarm_at(threshold, inside=inside)) / 2
 
 
 def wilson(share: float, n: int) -> Interval:
-    """Wilson's score interval of a share observed among n."""
+    """Wilson's 95 % score interval of a share observed among n.
+
+    Examples
+    --------
+    >>> from rood.metrics import wilson
+    >>> low, high = wilson(0.5, 100)[1:]
+    >>> round(low, 3), round(high, 3)
+    (0.404, 0.596)
+    """
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + (_Z / (2 * n)) ** 2)
     return _around(share, centre - half, centre + half)
@@ -160,6 +279,22 @@ def summary(
     """Every metric with its 95 % interval; with a threshold, also the errors at it (`..._fixed`).
 
     AUROC by DeLong, shares at a fixed threshold by Wilson, the rest by stratified bootstrap.
+
+    Parameters
+    ----------
+    inside, outside : array_like of shape (n,), (m,)
+        Scores of ID and of OOD images; higher means more OOD.
+    threshold : float, optional
+        Fixed beforehand, on clean ID images.
+    resamples, seed : int
+        Of the bootstrap.
+
+    Examples
+    --------
+    >>> from rood.metrics import summary
+    >>> found = summary(inside=range(100), outside=range(80, 180), threshold=95)
+    >>> found["auroc"].value, found["fpr95_in_fixed"].value
+    (0.98, 0.16)
     """
     if resamples < 1:
         raise InputError(f"expected at least one resample, got {resamples}: the default is 1000")
