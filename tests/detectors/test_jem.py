@@ -182,10 +182,10 @@ def test_what_is_kept_from_step_to_step_survives_a_stop(name: str, tmp_path: Pat
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from rood.training import loop
-    from rood.training.parallel import Share
+    from rood.training.parallel import Rank
 
-    monkeypatch.setattr(loop, "join", lambda device: (Share(0, 2), device))
-    monkeypatch.setattr(Share, "agree", lambda self, model: None)
+    monkeypatch.setattr(loop, "join", lambda device: (Rank(0, 2), device))
+    monkeypatch.setattr(Rank, "agree", lambda self, model: None)
     with pytest.raises(InputError, match=r"expected one process for jem.*got 2"):
         next(train(leaky(), SHORT, toy(), settings=QUICK))
 

@@ -22,7 +22,7 @@ from rood.training.objectives import Objective
 from rood.training.objectives.aloe import ALOE
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.objectives.trades import TRADES
-from rood.training.parallel import Share
+from rood.training.parallel import Rank
 from rood.training.settings import Augment, Settings
 
 OBJECTIVES: dict[str, Objective] = {
@@ -160,7 +160,7 @@ def test_the_shares_of_a_batch_are_the_batch() -> None:
     data, outliers = images()
     whole = Feed(data, outliers, SETTINGS, torch.device("cpu")).batch(1, 2)
     shares = [
-        Feed(data, outliers, SETTINGS, torch.device("cpu"), Share(rank, 2)).batch(1, 2)
+        Feed(data, outliers, SETTINGS, torch.device("cpu"), Rank(rank, 2)).batch(1, 2)
         for rank in (0, 1)
     ]
     for all_of_it, *parts in zip(whole[:3], *(s[:3] for s in shares), strict=True):
@@ -172,7 +172,7 @@ def test_the_shares_of_a_batch_are_the_batch() -> None:
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused() -> None:
     with pytest.raises(InputError, match="8 processes can share evenly, got 12 images"):
-        Feed(*images(), SETTINGS, torch.device("cpu"), Share(0, 8))
+        Feed(*images(), SETTINGS, torch.device("cpu"), Rank(0, 8))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from rood.seeds import generator
 from rood.shapes import Images
 from rood.training.augmix import DRAWS, mixed
 from rood.training.objectives.base import Batch
-from rood.training.parallel import ALONE, Share
+from rood.training.parallel import ALONE, Rank
 from rood.training.settings import Augment, Settings
 
 
@@ -28,7 +28,7 @@ class Feed:
         outliers: ImageSet | None,
         settings: Settings,
         device: torch.device,
-        share: Share = ALONE,
+        share: Rank = ALONE,
     ) -> None:
         assert data.labels is not None
         self.settings, self.device, self.share = settings, device, share

@@ -17,7 +17,7 @@ from rood.models.model import Model
 
 
 @dataclass(frozen=True)
-class Share:
+class Rank:
     """This process among all: number `rank` of `processes`."""
 
     rank: int = 0
@@ -58,7 +58,7 @@ class Share:
                 dist.broadcast(value, src=0)
 
 
-ALONE = Share()
+ALONE = Rank()
 
 
 def first() -> bool:
@@ -66,10 +66,10 @@ def first() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def join(device: torch.device) -> tuple[Share, torch.device]:
+def join(device: torch.device) -> tuple[Rank, torch.device]:
     """Meet the other processes that torchrun started, where it did; who this is, and its device."""
     if "TORCHELASTIC_RUN_ID" not in os.environ and not dist.is_initialized():
-        return Share(), device
+        return Rank(), device
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     if device.type == "cuda":
@@ -77,7 +77,7 @@ def join(device: torch.device) -> tuple[Share, torch.device]:
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(_leave)
-    return Share(dist.get_rank(), dist.get_world_size()), device
+    return Rank(dist.get_rank(), dist.get_world_size()), device
 
 
 def _leave() -> None:
