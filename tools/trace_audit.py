@@ -66,6 +66,13 @@ def _knows(module: ModuleType | None, other: str) -> bool:
     return any(getattr(v, "__module__", None) == other or v is sys.modules[other] for v in values)
 
 
+def _is_entry(module: str) -> bool:
+    """Whether it is one of many of its kind: a detector, an attack, a check, an image source."""
+    package, _, name = module.rpartition(".")
+    registry = getattr(sys.modules.get(package), "registry", None)
+    return registry is not None and name in getattr(registry, "files", ())
+
+
 def traced(do: Callable[[], object]) -> Trace:
     """Run it under the trace."""
     trace = Trace()
@@ -93,7 +100,11 @@ def main() -> None:
         print(module)
     for caller, module in sorted(trace.back):
         print(f"hop back: {caller} -> {module}")
-    print(f"{len(trace.modules)} modules, {len(trace.back)} hops back")
+    entries = [m for m in trace.modules if _is_entry(m)]
+    print(
+        f"{len(trace.modules)} modules ({len(entries)} of them entries of a registry, one per file), "
+        f"{len(trace.back)} hops back"
+    )
 
 
 if __name__ == "__main__":

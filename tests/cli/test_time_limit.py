@@ -216,7 +216,7 @@ def test_the_dearest_detectors_go_first_where_nothing_fits():
     assert "cheap" in found.detectors
     last = chosen("1s", time=10.0)
     assert last.detectors == ("a",)
-    assert "which is more than asked for" in last.sentence()
+    assert "which is over the limit" in last.sentence()
 
 
 def test_of_about_equal_detectors_the_first_that_was_named_stays():

@@ -12,7 +12,7 @@ from rood.evaluation.plan import Plan
 from rood.evaluation.run import run
 from rood.threat import Linf
 
-N = 20  # images a set
+N = 20  # images per set
 BATCH = 12  # two units a set
 
 

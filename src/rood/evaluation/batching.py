@@ -1,4 +1,4 @@
-"""How many images at once: as many as memory holds, and fewer where it runs out."""
+"""Batch sizes: as many images as memory holds, and fewer where it runs out."""
 
 import gc
 import math
@@ -16,11 +16,11 @@ from rood.shapes import Images
 
 T = TypeVar("T")
 
-MOST = 1024  # beyond, a GPU gains nothing, and a cluster gets too few pieces
+MOST = 1024  # beyond, a GPU gains nothing, and a cluster gets too few tasks
 PROBE = 16  # images on which memory is measured
-SPARE = 0.5  # of the free memory: what lies between an attack's peak and one gradient's
+SPARE = 0.5  # share of the free memory to use: an attack peaks higher than one gradient
 
-# what allocators say that have no error of their own
+# messages of allocators that have no error class
 SAID = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 
 
@@ -43,7 +43,7 @@ def in_parts(start: int, stop: int, size: int, work: Callable[[int, int], T]) ->
             yield found
             start = end
             continue
-        _let_go()  # not sooner: while an error is handled, it holds on to every tensor
+        _free()  # not sooner: a handled error keeps every tensor alive
 
 
 def out_of_memory(e: BaseException) -> bool:
@@ -54,9 +54,9 @@ def out_of_memory(e: BaseException) -> bool:
 
 
 def images_at_once(detectors: Iterable[Detector], x: Images) -> int:
-    """What the free memory of a GPU holds of images like x, for the dearest of the detectors.
+    """The batch size that fits into free GPU memory for the most expensive detector.
 
-    On a CPU, where batches are smaller, what is quick.
+    On a CPU: the size that is quickest.
     """
     if not x.is_cuda:
         c, h, w = x.shape[1:]
@@ -67,7 +67,7 @@ def images_at_once(detectors: Iterable[Detector], x: Images) -> int:
     except RuntimeError as e:
         if not out_of_memory(e):
             raise
-        _let_go()
+        _free()
         return PROBE
     free, _ = torch.cuda.mem_get_info(x.device)
     kept = torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
@@ -75,15 +75,15 @@ def images_at_once(detectors: Iterable[Detector], x: Images) -> int:
 
 
 def fitting(free: int, each: float) -> int:
-    """Images of `each` bytes in a part of the free ones: a power of two, not to follow every MB."""
+    """Images of `each` bytes that fit into free memory, as a power of two."""
     room = SPARE * free / max(each, 1.0)
     return min(MOST, 2 ** int(math.log2(max(room, 1.0))))
 
 
 def _bytes_an_image(detector: Detector, x: Images) -> float:
-    """What one more image adds to the peak of a value and gradient."""
+    """What one more image adds to the memory peak of a value and gradient."""
     half = len(x) // 2
-    _peak(detector, x)  # the first one pays for what is kept
+    _peak(detector, x)  # the first call also allocates what is kept
     return (_peak(detector, x) - _peak(detector, x[:half])) / (len(x) - half)
 
 
@@ -92,13 +92,13 @@ def _peak(detector: Detector, x: Images) -> int:
     before = torch.cuda.memory_allocated(x.device)
     try:
         value_and_gradient(look_in(detector), x)
-    except CapabilityError:  # it has none
+    except CapabilityError:  # it has no gradient
         with torch.no_grad():
             detector.score(x)
     return torch.cuda.max_memory_allocated(x.device) - before
 
 
-def _let_go() -> None:
+def _free() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

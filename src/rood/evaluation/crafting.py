@@ -59,12 +59,12 @@ COLUMNS = (
 
 
 class Crafted(NamedTuple):
-    """Attacked images, and the scores of what they were made of and of themselves."""
+    """Attacked images, and scores of the originals and of the attacked images."""
 
     images: Images
     before: Scores
-    after: Scores  # of what the attack found, before it was rounded
-    rounded: Scores  # of `images`; the same as `after` where nothing was rounded
+    after: Scores  # of what the attack found, before rounding
+    rounded: Scores  # of `images`; equal to `after` without rounding
 
 
 def craft(
@@ -75,9 +75,9 @@ def craft(
     direction: Direction = "look_in",
     attack: Attack | None = None,  # None: WorstOf()
     seed: int = 0,
-    eight_bit: bool = False,  # round to n/255, as image files do, without leaving the threat
+    eight_bit: bool = False,  # round to n/255, as image files do, within the threat
 ) -> Crafted:
-    """Move each image to where the detector takes it for in (or out); never worse than it was."""
+    """Make each image look ID (or OOD) to the detector; the result is never worse than the image."""
     if direction not in GOALS:
         raise unknown("direction", direction, GOALS)
     goal, attack, x = GOALS[direction](detector), attack or WorstOf(), images.detach()
@@ -98,7 +98,7 @@ def craft(
 
 @dataclass(frozen=True)
 class Summary:
-    """What the attack did to the images, as saved."""
+    """The effect of the attack on the images, as saved."""
 
     n: int
     accepted_before: Interval
@@ -108,12 +108,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class ScoresTable:
-    """The rows on disk. One that a kill cut short counts as none."""
+    """scores.csv. A row that a kill cut short does not count."""
 
     path: Path
 
     def read(self) -> list[dict[str, str]]:
-        """Every whole row, in order."""
+        """Every complete row, in order."""
         if not self.path.exists():
             return []
         with said_plainly(self.path):
@@ -128,7 +128,7 @@ class ScoresTable:
         return [dict(zip(COLUMNS, row, strict=True)) for row in rows if len(row) == len(COLUMNS)]
 
     def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """The table with these rows and no others."""
+        """Write the table with these rows only."""
         with said_plainly(self.path):
             write_whole(self.path, _lines([COLUMNS, *(tuple(r.values()) for r in rows)]))
 
@@ -140,7 +140,7 @@ class ScoresTable:
             os.fsync(file.fileno())
 
     def summary(self) -> Summary:
-        """How many are accepted, before and after, and how far scores moved."""
+        """Shares accepted before and after, and the median shift of the score."""
         rows = self.read()
         n = len(rows)
         before, after = (
@@ -200,28 +200,28 @@ def plan_crafting(s: AuditSettings, images: str | None, direction: str, kind: st
 
 @dataclass(frozen=True, kw_only=True)
 class Crafting:
-    """Attacked images of one detector, one set and one threat, and how they are written down."""
+    """An attack on one detector with one set and one threat, and how its images are saved."""
 
     detector: Detector
     images: ImageSet
     threat: Threat
     direction: Direction
     attack: Attack
-    threshold: float  # an image is accepted where its score is at most this
-    settings: Mapping[str, Any]  # what two runs must have in common to share a folder
+    threshold: float  # an image is accepted if its score is at most this
+    settings: Mapping[str, Any]  # what runs that share a folder must have in common
     kind: str
     seed: int
     batch_size: int
 
     def run(self, out: Path) -> Iterator[Step]:
-        """Everything, written to `out` as it is made; a second run goes on with what is missing."""
+        """Attack all images, writing to `out` as they are made; a second run continues."""
         store, table, n = Store(out), ScoresTable(out / "scores.csv"), len(self.images)
         with full_precision(), store.opened(self.settings):
             done = self._kept(out, table)
             yield Step(self.images.name, done, n)
             while done < n:
                 rows = self._batch(out, done)
-                # not before: a run that fails at once must not keep the folder for its settings
+                # not sooner: a run that fails at once must not claim the folder for its settings
                 store.write_json("manifest.json", self._manifest(finished=False))
                 table.append(rows)
                 done += len(rows)
@@ -231,7 +231,7 @@ class Crafting:
             store.write_json("manifest.json", self._manifest(finished=True))
 
     def _kept(self, out: Path, table: ScoresTable) -> int:
-        """How many images are there already; a batch of which some are missing comes again."""
+        """How many images are there already; an incomplete batch is repeated."""
         rows, n = table.read(), len(self.images)
         bundled = self.kind == "npz" and (out / "attacked.npz").exists()
 

@@ -18,7 +18,7 @@ from rood.models.model import Model
 from rood.threat import Threat
 
 Role = Literal["inside", "outside"]
-LEAST = 20  # in-distribution images that set a 95 % threshold
+LEAST = 20  # ID images needed for a 95 % threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Plan:
     """Everything the numbers of an audit depend on."""
 
     detectors: Mapping[str, Mapping[str, Detector]]  # by model name, then by detector name; fitted
-    calibrate: ImageSet  # in-distribution, sets the threshold, is never tested on
+    calibrate: ImageSet  # ID images that set the threshold and are never tested on
     inside: ImageSet
     outside: Mapping[str, ImageSet]
     threats: Sequence[Threat]
@@ -59,7 +59,7 @@ class Plan:
         return {"calibrate": self.calibrate, "inside": self.inside, **self.outside}
 
     def model(self, name: str) -> Model:
-        """The network called so."""
+        """The network with this name."""
         return next(iter(self.detectors[name].values())).model
 
     def ordered_threats(self) -> list[Threat]:
@@ -79,24 +79,24 @@ class Plan:
         return [(name, t) for t in self.ordered_threats() for name in inside + outside]
 
     def largest(self) -> list[Threat]:
-        """Of each norm the largest budget, at which attacks are examined further."""
+        """The largest budget of each norm, at which attacks are examined further."""
         return list({t.norm: t for t in self.ordered_threats()}.values())
 
     def opposite(self, dataset: str) -> str:
-        """The set of the other side, from which an attack without a limit starts."""
+        """The set of the other side, from which the attack without a budget starts."""
         return min(self.outside) if dataset == "inside" else "inside"
 
     def at_once(self) -> int:
-        """Images in a batch, which is also what a unit of work is made of."""
+        """Images per batch and per task."""
         return self.batch_size or at_once(self.inside.shape)
 
     def shards(self, dataset: str) -> list[tuple[int, int]]:
-        """First and end of the images of every unit of work on a set."""
+        """Start and stop of the images of every task on a set."""
         n, size = len(self.sets()[dataset]), self.at_once()
         return [(start, min(start + size, n)) for start in range(0, n, size)]
 
     def settings(self) -> dict[str, Any]:
-        """What two runs must have in common to share a folder: all but speed."""
+        """What runs that share a folder must have in common: all but speed."""
         return self._settings
 
     @cached_property  # every image and every weight is hashed
@@ -149,7 +149,7 @@ def check_numbers(seed: int, batch_size: int | None) -> None:
 
 
 def check_enough(calibrate: ImageSet) -> None:
-    """Refuse a threshold from too few images."""
+    """Refuse to set a threshold from too few images."""
     if (n := len(calibrate)) < LEAST:
         raise InputError(
             f"expected at least {LEAST} in-distribution images for a 95 % threshold, got {n} "

@@ -1,7 +1,7 @@
-"""What is measured on a few images of an attacked set, to see whether the attack can be believed.
+"""Measurements on a few images of an attacked set that show whether the attack can be believed.
 
-Arrays only; what they mean is said in `sanity.py`. Cheap measurements are made on `CONTROLS` images
-of every attack, dear ones on `FEW` of them and once for all budgets.
+Only arrays; `checks` says what they mean. Cheap measurements use `CONTROLS` images of every attack,
+expensive ones `FEW` of these, once for all budgets.
 """
 
 import math
@@ -21,18 +21,18 @@ from rood.shapes import Images, Scores
 from rood.threat import L2, LEVELS, Linf, Threat, to_8_bit
 
 CONTROLS = 32  # images, evenly spaced, on which the attack itself is examined
-FEW = 8  # of these, on which it is examined further
-# of a pixel: steps over which the slope is measured. Within the first the score of a large image
-# may bend; over the last a small one's may drown in rounding. A false gradient is false over each
+FEW = 8  # of these, for the expensive measurements
+# finite-difference steps, in pixel values: within the first the score of a large image may bend, at
+# the last that of a small one may drown in rounding; a wrong gradient is wrong at each
 NUDGES = (1e-4, 2e-5, 4e-6)
-QUERIES = 50  # of blind search, an image
-STEPS = 20  # from where an attack ended that has no number of steps itself; fewest: 10
-WITHOUT_LIMIT = APGD(steps=20, first_step=0.1)  # from an image of the other side
+QUERIES = 50  # of random search, per image
+STEPS = 20  # to climb on from where an attack without `steps` ended; at least 10 for the others
+WITHOUT_LIMIT = APGD(steps=20, first_step=0.1)  # from an image of the other side, without a budget
 
 
 @dataclass(frozen=True)
 class Examination:
-    """One attack, and what is needed to look at it from other sides."""
+    """One attack, and what is needed to examine it."""
 
     detector: Detector
     goal: Goal
@@ -41,13 +41,13 @@ class Examination:
     draws: Callable[[str], Generator]  # for a purpose
 
     def gradient(self, x: Images, controls: Tensor) -> dict[str, Tensor]:
-        """Where the gradient is dead, and how true it is: slope measured over slope promised."""
+        """Where the gradient is zero, and its honesty: finite-difference slope / autograd slope."""
         alive = {"zero_gradient": torch.zeros(len(x)).byte(), "honesty": torch.ones(len(controls))}
         if not self.attack.uses_gradient:
             return alive
         try:
             _, gradient = value_and_gradient(self.goal, x)
-        except CapabilityError:  # an attack of many parts goes on without one
+        except CapabilityError:  # one part of several; the others need no gradient
             return alive | {"zero_gradient": torch.ones(len(x)).byte()}
         dead = (gradient.flatten(1) == 0).all(dim=1)
         if len(controls) == 0:
@@ -61,7 +61,7 @@ class Examination:
 
     @torch.no_grad()
     def _kept(self, promised: Scores, at: Images, along: Images) -> Scores:
-        """Slope measured over slope promised, at the step where it comes nearest to 1."""
+        """Finite-difference slope / autograd slope, at the step where it is nearest to 1."""
         kept = []
         for nudge in NUDGES:
             h = nudge * at[0].numel() ** 0.5
@@ -72,11 +72,11 @@ class Examination:
         return ratios.gather(0, nearest).squeeze(0)
 
     def usual(self, x: Images, found: Images) -> dict[str, Tensor]:
-        """Scores that blind search reaches, of 8-bit images, and in other company, twice."""
+        """Scores after random search, of 8-bit images, and rescored twice in another batch."""
         if len(x) == 0:
             return dict.fromkeys(("control", "rounded", "apart", "again"), x.new_empty(0))
         blind = RandomSearch(queries=QUERIES)(self.goal, x, self.threat, self.draws("control"))
-        whole = (LEVELS * x).round() / LEVELS  # as it is: most images come with 8 bits
+        whole = (LEVELS * x).round() / LEVELS  # most images are 8-bit already
         with torch.no_grad():
             return {
                 "control": self.detector.score(blind),
@@ -86,7 +86,7 @@ class Examination:
             }
 
     def further(self, x: Images, found: Images, start: Images) -> dict[str, Tensor]:
-        """Scores after more steps, and of images of the other side moved without a limit."""
+        """Scores after more steps, and of images of the other side moved without a budget."""
         if len(x) == 0:
             return dict.fromkeys(("more", "far", "far_start"), x.new_empty(0))
         again = PGD(steps=max(10, getattr(self.attack, "steps", STEPS)))
@@ -102,7 +102,7 @@ class Examination:
     def _from(
         self, start: Images, x: Images, attack: Attack, threat: Threat, purpose: str
     ) -> Images:
-        """The best that is found from `start`, itself included; by queries without a gradient."""
+        """The best image found from `start`, itself included; without a gradient by queries."""
         goal = replace(self.goal, starts=(start,), variants=(), aim=None, enough=math.inf)
         attack = attack if self.attack.uses_gradient else self.attack
         try:
@@ -114,7 +114,7 @@ class Examination:
         return torch.where(better.view(-1, 1, 1, 1), found, start)
 
     def _apart(self, x: Images) -> Scores:
-        """Scores of every second image, and of the others, in a batch of their own."""
+        """Scores with every second image in one batch and the others in another."""
         scores = x.new_empty(len(x))
         for part in (slice(0, None, 2), slice(1, None, 2))[: len(x)]:
             scores[part] = self.detector.score(x[part])

@@ -188,16 +188,16 @@ def _hash(module: str) -> str:
 
 
 class Chosen(NamedTuple):
-    """On which images of a batch the attack itself is examined."""
+    """The images of a batch on which the attack itself is examined."""
 
     controls: Tensor  # their places
-    few: Tensor  # the places of those that are examined further
+    few: Tensor  # the places of those with the expensive measurements
     starts: Tensor  # for each of the few, an image of the other side
 
 
 @dataclass(frozen=True)
 class SetAttack:
-    """One detector, one image set, one threat: every image moved to where the attacker wants it."""
+    """The attack on one detector with the images of one set, within one threat."""
 
     detector: Detector
     images: ImageSet
@@ -207,20 +207,20 @@ class SetAttack:
     purpose: tuple[str, ...]  # what the random starts depend on, besides the image itself
     seed: int
     batch_size: int
-    enough: float = math.inf  # in the goal's direction: an image beyond it is done
+    enough: float = math.inf  # in the goal's direction: an image beyond it stops
     exemplars: ImageSet | None = None  # in-distribution images whose features OOD images may match
-    # of the other side; given once for a set and a norm, where the attack is examined further
+    # only at the largest budget of a norm, where the attack is examined further
     other_side: ImageSet | None = None
     start: int = 0  # of the images, those from here ...
     stop: int | None = None  # ... to here are attacked; None: to the last
 
     @property
     def direction(self) -> str:
-        """OOD images try to look in, in-distribution images to look out."""
+        """OOD images try to look in, ID images to look out."""
         return "look_out" if self.role == "inside" else "look_in"
 
     def run(self) -> Iterator[tuple[Arrays, Arrays]]:
-        """Batch by batch: what is known of every image, and a few images to look at."""
+        """Batch by batch: scores and probes of every image, and a few images for the page."""
         goal = replace(self._goal(), enough=self.enough)
         controls = torch.tensor(spaced(len(self.images), CONTROLS))
         few = controls[spaced(len(controls), FEW)]
@@ -253,7 +253,7 @@ class SetAttack:
         found, direct = self._strongest(goal, x)
         sign = 1 if self.role == "inside" else -1
         with torch.no_grad():
-            # the attack's own word is not taken: what it returned is measured again
+            # what the attack reports is not trusted: its images are scored again
             after, before = self.detector.score(found), self.detector.score(x)
             left = ~self.threat.contains(found, x)
         draws = partial(generator, self.seed, *self.purpose)
@@ -279,7 +279,7 @@ class SetAttack:
         return _numpy(facts), _numpy(looks | {"after": after[look]})
 
     def _strongest(self, goal: Goal, x: Images) -> tuple[Images, Scores]:
-        """The best of what is found for the goal and its variants; what the goal alone led to."""
+        """The best images for the goal and its variants, and the value the goal alone reached."""
         if isinstance(self.attack, WorstOf):
             return self._worst(self.attack, goal, x)
         best, reached = Best(x), []
@@ -294,7 +294,7 @@ class SetAttack:
         return best.x, reached[0]
 
     def _worst(self, attack: WorstOf, goal: Goal, x: Images) -> tuple[Images, Scores]:
-        """The same for an attack that tries the variants by itself."""
+        """The same for an attack that tries the variants itself."""
         goal = attack.prepared(goal, x)
         with torch.no_grad():
             direct = goal(x)
@@ -319,7 +319,7 @@ def score_clean(
 
 
 def classes(model: Model, images: ImageSet, batch_size: int) -> Iterator[Arrays]:
-    """The class that the network gives each image, batch by batch."""
+    """The class that the network predicts for each image, batch by batch."""
 
     def part(start: int, end: int) -> Arrays:
         with torch.no_grad():
@@ -337,7 +337,7 @@ def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, in
 
 
 def share_right(images: ImageSet, given: NDArray[np.int64]) -> tuple[float, int]:
-    """The same from the classes that the network gave."""
+    """Share of the labelled images whose predicted class is right, and how many have a label."""
     labels = np.full(len(images), -1) if images.labels is None else images.labels.numpy()
     labelled = int((labels >= 0).sum())
     return (int((given == labels).sum()) / labelled if labelled else 0.0), labelled
@@ -377,7 +377,7 @@ def metered(model: Model) -> Iterator[Cost]:
 
 
 def join(parts: list[Arrays]) -> Arrays:
-    """The batches of one unit, end to end."""
+    """Concatenate the batches of a task, or the tasks of a set."""
     return {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
 
 

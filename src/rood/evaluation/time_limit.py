@@ -1,4 +1,4 @@
-"""How much of an audit fits into a given time, from the time that a gradient takes here."""
+"""What of an audit fits into a time limit, estimated from the measured time of one gradient."""
 
 import math
 import re
@@ -25,14 +25,14 @@ from rood.threat import Linf
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 FORWARD = 1 / 3  # of the time of a forward and backward pass
-MARGIN = 1.25  # for clean scores, files, and a machine that is busy
-AROUND = 5.0  # seconds, at most a tenth of the time: the program's start and the page
-SLOW = 1.0  # seconds: what takes as long is measured once more, not twice
-LITTLE = 10  # gradients' worth of single scores, an image that is examined further
-ALIKE = 1.5  # costs that differ by less are about equal
-AIMED = 6  # goals made for each image, at most
+MARGIN = 1.25  # for clean scores, files, and a busy machine
+AROUND = 5.0  # seconds, at most a tenth of the limit, for start-up and the page
+SLOW = 1.0  # seconds: a gradient this slow is measured once more, not twice
+LITTLE = 10  # cost of the remaining scores per image examined further, in gradients
+ALIKE = 1.5  # costs within this factor count as equal
+AIMED = 6  # goals aimed at single images, at most
 QUICK = WorstOf(tier="quick")
-# what is worth having next, as time allows: attack and images a set
+# presets, weakest first: attack and images per set
 LADDER: tuple[tuple[Attack, int], ...] = (
     (PGD(steps=10), 25),
     (PGD(steps=20), 50),
@@ -48,7 +48,7 @@ FEWEST, MOST = (f(images for _, images in LADDER) for f in (min, max))
 
 
 def seconds(text: str) -> float:
-    """Such as "90s", "10m", "1.5h" in seconds."""
+    """Convert "90s", "10m" or "1.5h" to seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
     if not match or float(match[1]) == 0:
         raise InputError(f"expected a time such as 90s, 10m or 2h, got {text!r}")
@@ -57,7 +57,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for a time, and how long that should take at most."""
+    """What was chosen for a time limit, and the time it should take at most."""
 
     asked: str
     attack: Attack
@@ -70,9 +70,9 @@ class Choice:
         """For the terminal."""
         options = ", ".join(f"{k}={v}" for k, v in _shown(self.attack).items())
         left_out = f", without {', '.join(self.dropped)}" if self.dropped else ""
-        late = ", which is more than asked for" if self.seconds > seconds(self.asked) else ""
+        late = ", which is over the limit" if self.seconds > seconds(self.asked) else ""
         return (
-            f"for {self.asked}: {type(self.attack).__name__}({options}), {self.limit} images a "
+            f"for {self.asked}: {type(self.attack).__name__}({options}), {self.limit} images per "
             f"set, {len(self.detectors)} detectors{left_out}; at most {self.seconds:.0f} s{late}"
         )
 
@@ -84,7 +84,7 @@ class Choice:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Choice":
-        """The choice of an earlier run, which a run that goes on with it must share."""
+        """The choice of an earlier run, which a run that continues it must share."""
         attack = registry.by_class_name(facts["attack"])(**facts["attack_options"])
         kept, dropped = tuple(facts["detectors"]), tuple(facts["dropped"])
         return cls(facts["asked"], attack, facts["limit"], kept, dropped, facts["seconds"])
@@ -92,25 +92,27 @@ class Choice:
 
 def choose(
     asked: str,
-    spent: float,  # seconds that loading and fitting took
-    each: Mapping[str, tuple[float, int]],  # seconds a gradient and variants, by detector
+    spent: float,  # seconds for loading and fitting
+    each: Mapping[
+        str, tuple[float, int]
+    ],  # seconds per gradient and number of variants, by detector
     sets: int,
     threats: int,
-    attack: Attack | None = None,  # None: to be chosen
+    attack: Attack | None = None,  # None: choose one
     limit: int | None = None,
 ) -> Choice:
-    """The last step of the ladder that fits; the first without its dearest detectors, if none."""
+    """Strongest preset within the time limit; if none is, the weakest without slow detectors."""
     left = seconds(asked) - spent - min(AROUND, seconds(asked) / 10)
     steps = [(attack or a, limit or n) for a, n in LADDER]
     cost = lambda names, step: spent + sum(_unit(each[d], *step) * sets * threats for d in names)
     names = list(each)
-    # one after the other: to count the passes of an attack that nobody has time for takes time too
+    # lazily: counting the passes of an attack that does not fit takes time too
     fitting = list(takewhile(lambda step: cost(names, step) - spent <= left, steps))
     best = fitting[-1] if fitting else steps[0]
     dropped: list[str] = []
     while cost(names, best) - spent > left and len(names) > 1:
         costs = {d: _unit(each[d], *best) for d in names}
-        # of about equal ones the last that was named: what is measured is not exact
+        # of about equal ones the last named: the measurement is not exact
         dearest = [d for d in names if ALIKE * costs[d] >= max(costs.values())][-1]
         names.remove(dearest)
         dropped.append(dearest)
@@ -118,23 +120,23 @@ def choose(
 
 
 def gradient_time(detector: Detector, x: Images) -> float:
-    """Seconds for one value and gradient of its score, an image."""
+    """Seconds per image for one value and gradient of its score."""
     goal = look_in(detector)
 
     def once() -> float:
         start = perf_counter()
         try:
             value_and_gradient(goal, x)
-        except CapabilityError:  # it has none: attacks ask for its value alone
+        except CapabilityError:  # no gradient: attacks use its value alone
             with torch.no_grad():
                 goal(x)
         if x.is_cuda:
             torch.cuda.synchronize()
         return perf_counter() - start
 
-    first = once()  # pays for memory and compilation
+    first = once()  # includes allocation and compilation
     times = [once()] if first > SLOW else [once(), once()]
-    return sum(times) / len(times) / len(x)  # not the least: a busy machine stays busy
+    return sum(times) / len(times) / len(x)  # the mean: a busy machine stays busy
 
 
 def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
@@ -147,7 +149,7 @@ def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
 
 @cache
 def passes(attack: Attack, variants: int) -> float:
-    """Gradients that the attack takes of a goal, an image: counted on one that costs nothing."""
+    """Gradients per image that the attack takes of a goal, counted on one that costs nothing."""
     count = 0.0
 
     def goal(x: Images) -> Scores:
