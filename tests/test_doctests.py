@@ -12,7 +12,7 @@ import rood
 MODULES = [
     *("goals", "interop", "threat", "tuning", "metrics.ranking"),
     *(f"analysis.{name}" for name in ("budget", "dimensions", "matching", "rectification")),
-    "analysis.trajectory",
+    *("analysis.trajectory", "api"),
 ]
 
 

@@ -18,6 +18,8 @@ MOVED = {
     "rood.bridges": "rood.interop",
     "rood.catalogue": "rood.cli.list",
     "rood.citations": "rood.registry",
+    "rood.cli.listing": "rood.cli.list",
+    "rood.cli.lists": "rood.cli.options",
     "rood.contamination": "rood.data.contamination",
     "rood.covariance": "rood.numerics.covariance",
     "rood.crafting": "rood.evaluation.crafting",
@@ -41,16 +43,25 @@ MOVED = {
     "rood.evaluation.work": "rood.evaluation.tasks",
     "rood.files": "rood._files",
     "rood.guarding": "rood.guard",
+    "rood.guarding.folder": "rood.guard.disk",
+    "rood.guarding.judge": "rood.guard.guard",
+    "rood.guarding.rebuild": "rood.guard.disk",
     "rood.matching": "rood.analysis.matching",
     "rood.models.adapt": "rood.models.sources.base",
     "rood.models.clip": "rood.models.sources.clip",
     "rood.models.logits_only": "rood.models.wrap",
     "rood.offline": "rood._offline",
+    "rood.report.embed": "rood.report.figures",
+    "rood.report.flags": "rood.report.findings",
+    "rood.report.histograms": "rood.report.figures",
     "rood.report.read": "rood.evaluation.store",
+    "rood.report.standing": "rood.report.findings",
+    "rood.report.verdict": "rood.report.findings",
     "rood.resampling": "rood.metrics.resampling",
     "rood.rounding": "rood.threat",
     "rood.softmax": "rood.numerics.softmax",
     "rood.streaming": "rood.numerics.streaming",
+    "rood.training.recipes": "rood.training.recipe",
 }
 PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce")  # now the package rood_papers
 
@@ -69,9 +80,10 @@ REMOVED: dict[
 
 def new_path(path: str) -> str | None:
     """Where the module `path` of rood 0.1 is now; None if it never moved."""
-    for old, new in MOVED.items():
-        if path == old or path.startswith(old + "."):
-            return new + path.removeprefix(old)
+    parts = path.split(".")
+    for n in range(len(parts), 1, -1):  # the longest prefix that moved
+        if new := MOVED.get(".".join(parts[:n])):
+            return ".".join([new, *parts[n:]])
     return None
 
 
