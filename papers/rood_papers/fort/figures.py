@@ -8,7 +8,7 @@ import numpy as np
 
 from rood.analysis.trajectory import Direction, Norm, auroc_curve
 from rood.metrics import Interval
-from rood_papers.fort.systems import FILE, System, ready, walk
+from rood_papers.fort.systems import FILE, Case, ready, walk
 from rood_papers.fort.tables import lines_of
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
@@ -29,12 +29,12 @@ UNITS: dict[Norm, float] = {"linf": 255.0, "l2": 1.0}
 
 def moved(place: str, context: Context) -> Iterator[Part]:
     """The score of an image step by step, and the clean scores it moves through."""
-    ((system, _),) = lines_of(place)
-    facts = {"inside": "cifar100", "method": system.method}
+    ((case, _),) = lines_of(place)
+    facts = {"inside": "cifar100", "method": case.method}
     cells = tuple(
         Cell(
             experiment=f"fort/{place}",
-            row=system.method,
+            row=case.method,
             column="one image",
             metric=metric,
             attack=attack,
@@ -44,19 +44,19 @@ def moved(place: str, context: Context) -> Iterator[Part]:
         for metric, attack in (("score_before", "clean"), ("score_after", "paper"))
     )
     direction = FILE["experiments"][place]["direction"]
-    yield Part(place, cells, partial(_moved, context, system, direction, cells))
+    yield Part(place, cells, partial(_moved, context, case, direction, cells))
 
 
 def _moved(
-    context: Context, system: System, direction: Direction, cells: Sequence[Cell]
+    context: Context, case: Case, direction: Direction, cells: Sequence[Cell]
 ) -> Iterator[Cell]:
-    s = ready(context, system)
-    way = walk(context, system, direction=direction, step=FINE, one=True)
+    s = ready(context, case)
+    way = walk(context, case, direction=direction, step=FINE, one=True)
     scores = way.scores[:, 0].double().cpu().numpy()
     for cell, score in zip(cells, (scores[0], scores[-1]), strict=True):
         yield cell.found(float(score), network=s.network)
     empty = _empty(cells[0].experiment, "the image", "linf", "score")
-    point = replace(empty, row=system.method, network=s.network)
+    point = replace(empty, row=case.method, network=s.network)
     for r, score in zip(way.linf[:, 0].tolist(), scores, strict=True):
         yield point.found(float(score), x=255 * r)
     bar = replace(point, column="score", metric="share of images")
@@ -70,15 +70,15 @@ def _moved(
 
 def scores(place: str, context: Context) -> Iterator[Part]:
     """The quartiles of the attacked images' scores against both norms."""
-    for system, line in lines_of(place):
+    for case, line in lines_of(place):
         for norm in AXES:
             cell = _empty(f"fort/{place}", line["name"], norm, "score")
-            make = partial(_quartiles, context, system, norm, cell)
+            make = partial(_quartiles, context, case, norm, cell)
             yield Part(f"{line['name']}, {norm}", (cell,), make)
 
 
-def _quartiles(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
-    s, way = ready(context, system), walk(context, system)
+def _quartiles(context: Context, case: Case, norm: Norm, cell: Cell) -> Iterator[Cell]:
+    s, way = ready(context, case), walk(context, case)
     for r in np.linspace(0, way.norms(norm).max().item(), POINTS):
         found = way.at(norm, float(r))
         if found is None:
@@ -93,17 +93,17 @@ def _quartiles(context: Context, system: System, norm: Norm, cell: Cell) -> Iter
 
 
 def curves(place: str, context: Context) -> Iterator[Part]:
-    """AUROC against norms, one curve per system."""
-    for system, line in lines_of(place):
+    """AUROC against norms, one curve per case."""
+    for case, line in lines_of(place):
         for norm in AXES:
             cell = _empty(f"fort/{place}", line["name"], norm, "auroc")
-            make = partial(_curve, context, system, norm, cell)
+            make = partial(_curve, context, case, norm, cell)
             yield Part(f"{line['name']}, {norm}", (cell,), make)
 
 
-def _curve(context: Context, system: System, norm: Norm, cell: Cell) -> Iterator[Cell]:
-    s = ready(context, system)
-    found = auroc_curve(walk(context, system), s.clean_in, norm, POINTS)
+def _curve(context: Context, case: Case, norm: Norm, cell: Cell) -> Iterator[Cell]:
+    s = ready(context, case)
+    found = auroc_curve(walk(context, case), s.clean_in, norm, POINTS)
     for r, *interval in zip(found.radius, found.value, found.low, found.high, strict=True):
         if np.isnan(interval[0]):  # some image never had this norm
             continue

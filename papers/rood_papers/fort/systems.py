@@ -20,6 +20,7 @@ from rood.models.sources.clip import zero_shot
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
 from rood_papers.framework.adaptive import lowered
+from rood_papers.framework.bench import System
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.paper import read
 
@@ -33,7 +34,7 @@ BATCH = 500  # images that pass a network together
 
 
 @dataclass(frozen=True)
-class System:
+class Case:
     """A score on networks, the images of both sides, and the pixels that the attacker has."""
 
     world: str  # of the file: which images are inside
@@ -50,36 +51,24 @@ class System:
         return outside if paper or self.world == outside else f"{outside}, inside {self.world}"
 
 
-def system_of(line: Mapping[str, Any]) -> System:
-    """The system of a line; its network is the world's first where it names none."""
+def case_of(line: Mapping[str, Any]) -> Case:
+    """The case of a line; its network is the world's first where it names none."""
     world = FILE["worlds"][line["world"]]
     networks = world["networks"]
     known = line["method"] in FILE["methods"]
     roles = networks[line.get("network", next(iter(networks)))].split(" + ") if known else ()
     outside = line.get("outside", world["images"]["outside"])
-    return System(line["world"], line["method"], outside, tuple(roles), line.get("small", False))
+    return Case(line["world"], line["method"], outside, tuple(roles), line.get("small", False))
 
 
-@dataclass(frozen=True, eq=False)
-class Ready:
-    """A fitted score, clean images as its attacker has them, and their scores."""
-
-    detector: Detector
-    inside: Images
-    outside: Images
-    clean_in: Scores
-    clean_out: Scores
-    network: str
-
-
-def ready(context: Context, system: System) -> Ready:
-    """The system, fitted."""
-    return context.remember(("fort", system), lambda: _ready(context, system))
+def ready(context: Context, case: Case) -> System:
+    """The detector of a case, fitted, and its images."""
+    return context.remember(("fort", case), lambda: _ready(context, case))
 
 
 def walk(
     context: Context,
-    system: System,
+    case: Case,
     *,
     direction: Direction = "look_in",
     step: float = 3e-4,
@@ -89,7 +78,7 @@ def walk(
     """Free steps from the attacked images of one side."""
 
     def make() -> Trajectory:
-        s = ready(context, system)
+        s = ready(context, case)
         records = 15 if context.size.name == "tiny" and not one else RECORDS  # past 1/255 as well
         return trajectory(
             s.detector,
@@ -100,7 +89,7 @@ def walk(
             sign_of_zero=sign_of_zero,
         )
 
-    return context.remember(("fort", system, direction, step, sign_of_zero, one), make)
+    return context.remember(("fort", case, direction, step, sign_of_zero, one), make)
 
 
 def arrived(way: Trajectory) -> Trajectory:
@@ -112,15 +101,16 @@ def arrived(way: Trajectory) -> Trajectory:
     return replace(way, **parts)
 
 
-def worst(context: Context, system: System) -> Scores:
+def worst(context: Context, case: Case) -> Scores:
     """The scores of OOD images after our suite, at the paper's distance."""
 
     def make() -> Scores:
-        s = ready(context, system)
+        s = ready(context, case)
         found = lowered(context, s.detector, s.outside, s.clean_in, Linf(LEVEL), "fort")
-        return _scores(s.detector, found)
+        with torch.no_grad():
+            return s.detector.score(found).cpu()
 
-    return context.remember(("fort", "standard", system), make)
+    return context.remember(("fort", "standard", case), make)
 
 
 def attacked(context: Context, world: str) -> int:
@@ -128,26 +118,25 @@ def attacked(context: Context, world: str) -> int:
     return 16 if context.size.name == "tiny" else int(FILE["worlds"][world]["attacked"])
 
 
-def _ready(context: Context, system: System) -> Ready:
-    names = FILE["worlds"][system.world]["images"]
-    if system.roles:
-        detector, shape, name = _of_networks(context, system, names["fit"])
+def _ready(context: Context, case: Case) -> System:
+    names = FILE["worlds"][case.world]["images"]
+    if case.roles:
+        detector, shape, name = _of_networks(context, case, names["fit"])
     else:
-        detector, shape, name = _of_clip(context, names["inside"], system.outside)
+        detector, shape, name = _of_clip(context, names["inside"], case.outside)
     few = 128 if context.size.name == "tiny" else None
     inside = context.pixels(names["inside"], limit=few)
-    outside = context.pixels(system.outside, limit=attacked(context, system.world))
-    if system.small:
+    outside = context.pixels(case.outside, limit=attacked(context, case.world))
+    if case.small:
         detector = LowResolution(detector, size=shape[1:])
     else:
         inside, outside = enlarged(inside, shape[1:]), enlarged(outside, shape[1:])
-    clean_in, clean_out = (_scores(detector, x) for x in (inside, outside))
-    return Ready(detector, inside, outside, clean_in, clean_out, name)
+    return System.scored(detector, inside, outside, name)
 
 
-def _of_networks(context: Context, system: System, fit: str) -> tuple[Detector, Shape, str]:
-    networks = [context.network(role) for role in system.roles]
-    members = [_fitted(context, fit, role)[system.method] for role in system.roles]
+def _of_networks(context: Context, case: Case, fit: str) -> tuple[Detector, Shape, str]:
+    networks = [context.network(role) for role in case.roles]
+    members = [_fitted(context, fit, role)[case.method] for role in case.roles]
     detector = members[0] if len(members) == 1 else Ensemble(members)
     return detector, networks[0].shape, " + ".join(n.name for n in networks)
 
@@ -194,14 +183,9 @@ class _Enlarged:
             yield enlarged(x, self.size), y
 
 
-def _started(s: Ready, direction: Direction, one: bool) -> Images:
+def _started(s: System, direction: Direction, one: bool) -> Images:
     x, scores = (s.outside, s.clean_out) if direction == "look_in" else (s.inside, s.clean_in)
     if one:
         middle = int(scores.argsort()[len(scores) // 2])
         return x[middle : middle + 1]
     return x[: len(s.outside)]
-
-
-@torch.no_grad()
-def _scores(detector: Detector, x: Images) -> Scores:
-    return torch.cat([detector.score(b) for b in x.split(BATCH)]).cpu()

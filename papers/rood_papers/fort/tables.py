@@ -12,10 +12,10 @@ from rood_papers.fort.systems import (
     FILE,
     LEVEL,
     NEARER,
-    System,
+    Case,
     arrived,
+    case_of,
     ready,
-    system_of,
     walk,
     worst,
 )
@@ -26,22 +26,22 @@ from rood_papers.framework.intervals import difference
 from rood_papers.framework.paper import combined, printed
 
 
-def lines_of(place: str, key: str = "lines") -> Iterator[tuple[System, dict[str, Any]]]:
+def lines_of(place: str, key: str = "lines") -> Iterator[tuple[Case, dict[str, Any]]]:
     """The systems of an experiment, with what else its lines say."""
     about = FILE["experiments"][place]
     for entry in about[key]:
         for line in combined({**about.get("line", {}), **entry}):
-            yield system_of(line), {"name": line["method"]} | line
+            yield case_of(line), {"name": line["method"]} | line
 
 
 def lines(place: str, context: Context) -> Iterator[Part]:
     """One part per line; on the shipped digits where the paper's images are not to be had."""
     about = FILE["experiments"][place]
     otherwise = "otherwise" in about and not _there(context, "cifar100")
-    for system, line in lines_of(place, "otherwise" if otherwise else "lines"):
-        cells = _cells(place, system, line, about.get("official", False))
-        name = f"{line['name']}, {system.column}"
-        yield Part(name, tuple(cells.values()), partial(_measured, context, system, cells))
+    for case, line in lines_of(place, "otherwise" if otherwise else "lines"):
+        cells = _cells(place, case, line, about.get("official", False))
+        name = f"{line['name']}, {case.column}"
+        yield Part(name, tuple(cells.values()), partial(_measured, context, case, cells))
 
 
 def _there(context: Context, world: str) -> bool:
@@ -50,15 +50,15 @@ def _there(context: Context, world: str) -> bool:
     return context.has_network(network) and context.has(*about["images"].values())
 
 
-def _cells(place: str, system: System, line: Mapping[str, Any], official: bool) -> dict[str, Cell]:
+def _cells(place: str, case: Case, line: Mapping[str, Any], official: bool) -> dict[str, Cell]:
     """What is filled for a line, by the attack; `change` is the paper's attack less clean."""
-    paper = system.world == "cifar100"
-    known = lambda **what: _printed(place, system, line, **what) if paper else None
-    own = FILE["worlds"][system.world]["note"] if system.roles else ""
+    paper = case.world == "cifar100"
+    known = lambda **what: _printed(place, case, line, **what) if paper else None
+    own = FILE["worlds"][case.world]["note"] if case.roles else ""
     cell = Cell(
         experiment=f"fort/{place}",
         row=line["name"],
-        column=system.column,
+        column=case.column,
         metric="auroc",
         note="; ".join(n for n in (own, line.get("note", "") if paper else "") if n),
     )
@@ -75,17 +75,17 @@ def _cells(place: str, system: System, line: Mapping[str, Any], official: bool) 
     return found if official else {k: v for k, v in found.items() if k != "official"}
 
 
-def _printed(place: str, system: System, line: Mapping[str, Any], **what: Any) -> float | None:
-    facts = {"place": place, "inside": "cifar100", "outside": system.outside.partition("/")[0]}
-    facts |= {"method": system.method, "model": line.get("network", "ViT-L/16")}
+def _printed(place: str, case: Case, line: Mapping[str, Any], **what: Any) -> float | None:
+    facts = {"place": place, "inside": "cifar100", "outside": case.outside.partition("/")[0]}
+    facts |= {"method": case.method, "model": line.get("network", "ViT-L/16")}
     return printed("fort", **facts | line.get("printed", {}) | what)
 
 
-def _measured(context: Context, system: System, cells: Mapping[str, Cell]) -> Iterator[Cell]:
-    s = ready(context, system)
+def _measured(context: Context, case: Case, cells: Mapping[str, Cell]) -> Iterator[Cell]:
+    s = ready(context, case)
     n_in, network = len(s.clean_in), s.network
     signs = {"paper": 0, "official": -1}
-    moved = {p: walk(context, system, sign_of_zero=sign) for p, sign in signs.items() if p in cells}
+    moved = {p: walk(context, case, sign_of_zero=sign) for p, sign in signs.items() if p in cells}
     there = {preset: arrived(way) for preset, way in moved.items()}
     clean = summary(s.clean_in, s.clean_out, resamples=1)["auroc"]
     yield cells["clean"].found(clean, n_in, len(s.clean_out), network=network)
@@ -103,7 +103,7 @@ def _measured(context: Context, system: System, cells: Mapping[str, Cell]) -> It
             nearer = auroc_at(way, s.clean_in, "linf", NEARER)
             assert nearer is not None
             yield cells["nearer"].found(nearer.auroc, n_in, n, network=network)
-    scores = worst(context, system)
+    scores = worst(context, case)
     found = summary(s.clean_in, scores, resamples=1)["auroc"]
     yield cells["standard"].found(found, n_in, len(scores), network=network)
 

@@ -152,9 +152,9 @@ def galleries(place: str, context: Context) -> Iterator[Part]:
 
 def _gallery(context: Context, case: Case, cell: Cell) -> Iterator[Cell]:
     s, found = ready(context, case), matched(context, case)
-    shown = [x[:COLUMNS] for x in (found.inside, s.starts, found.images)]
+    shown = [x[:COLUMNS] for x in (found.inside, s.outside, found.images)]
     file = picture(context.out, cell.row, shown)
-    yield replace(cell, file=file, network=s.network, n_out=len(s.starts))
+    yield replace(cell, file=file, network=s.network, n_out=len(s.outside))
 
 
 def picture(out: Path, name: str, rows: Sequence[Images], gap: int = GAP) -> str:
@@ -164,7 +164,8 @@ def picture(out: Path, name: str, rows: Sequence[Images], gap: int = GAP) -> str
     lines = [np.concatenate([tile(image) for image in row], axis=1) for row in rows]
     file = Path("pictures") / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.png"
     buffer = io.BytesIO()
-    Image.fromarray(np.concatenate(lines)).save(buffer, format="PNG", optimize=True)
+    mode = "L" if rows[0].shape[1] == 1 else "RGB"
+    Image.fromarray(np.concatenate(lines)).convert(mode).save(buffer, format="PNG", optimize=True)
     Store(out).write_file(str(file), buffer.getvalue())
     return file.as_posix()
 

@@ -33,6 +33,7 @@ from rood.models.model import Model
 from rood.shapes import Images, Scores
 from rood.threat import L2
 from rood_papers.framework.adaptive import lowered
+from rood_papers.framework.bench import System
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
 from rood_papers.framework.intervals import known, median
@@ -71,21 +72,15 @@ def case_of(context: Context, line: Mapping[str, Any]) -> Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
-    """A fitted score with the pairs to attack, and their scores before."""
+class Pairs(System):
+    """A system whose OOD images are starts, one for each ID image, and the code to match."""
 
-    detector: Detector
     encoder: Encoder
-    inside: Images
-    starts: Images
-    clean_in: Scores
-    clean_out: Scores
-    network: str
 
     @property
     def alike(self) -> bool:
         """Whether all pairs start from one image, so that an attack without a target is one."""
-        return bool((self.starts == self.starts[:1]).all())
+        return bool((self.outside == self.outside[:1]).all())
 
     def ranked(self, outside: Scores, *, paired: bool = False) -> tuple[Interval, int]:
         """The AUROC beside OOD images with these scores, and the number of these images.
@@ -98,7 +93,7 @@ class Ready:
         return summary(self.clean_in, outside, resamples=1)["auroc"], len(outside)
 
 
-def ready(context: Context, case: Case) -> Ready:
+def ready(context: Context, case: Case) -> Pairs:
     """The score of a case, fitted, and its images."""
     plain = replace(case, eps=0, steps=0, most=0)
     return context.remember(("liang", plain), lambda: _ready(context, plain))
@@ -115,7 +110,7 @@ def matched(context: Context, case: Case, attack: Attack | None = None) -> Match
     return context.remember(
         ("liang", "matched", *key),
         lambda: attack_pairs(
-            s.encoder, s.inside, s.starts, rule, L2(case.eps), seed=context.seed, batch=1000
+            s.encoder, s.inside, s.outside, rule, L2(case.eps), seed=context.seed, batch=1000
         ),
     )
 
@@ -134,7 +129,7 @@ def direct(context: Context, case: Case) -> Scores:
 
     def make() -> Scores:
         s = ready(context, case)
-        starts = s.starts[:1] if s.alike else s.starts
+        starts = s.outside[:1] if s.alike else s.outside
         found = lowered(context, s.detector, starts, s.clean_in, L2(case.eps), "liang")
         return scored(s.detector, found)
 
@@ -145,7 +140,7 @@ def stuck(context: Context, case: Case) -> float:
     """The share of starts at which the score has no gradient, where no attack by it begins."""
     s = ready(context, case)
     steepest = []
-    for part in s.starts[: context.size.standard].split(AT_ONCE):
+    for part in s.outside[: context.size.standard].split(AT_ONCE):
         try:
             _, slope = value_and_gradient(s.detector.score, part)
         except CapabilityError:  # the score is cut off from the pixels
@@ -180,7 +175,7 @@ def _pairs(context: Context, shape: Shape) -> int:
     return 64 if few else 200
 
 
-def _ready(context: Context, case: Case) -> Ready:
+def _ready(context: Context, case: Case) -> Pairs:
     networks = [context.network(role) for role in case.roles]
     models = [n.model for n in networks]
     shape = networks[0].shape
@@ -189,9 +184,8 @@ def _ready(context: Context, case: Case) -> Ready:
     detector = _fitted(context, case, models, inside[:2])
     encoder = CODES[case.code](detector, models, inside[:2])
     starts = starts_of(context, case.start, inside)
-    clean_in, clean_out = (scored(detector, x) for x in (inside, starts))
     name = networks[0].name if len(networks) == 1 else f"{len(networks)} of {networks[0].name}"
-    return Ready(detector, encoder, inside, starts, clean_in, clean_out, name)
+    return Pairs(**vars(System.scored(detector, inside, starts, name)), encoder=encoder)
 
 
 def _fitted(context: Context, case: Case, models: Sequence[Model], x: Images) -> Detector:

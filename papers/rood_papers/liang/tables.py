@@ -170,10 +170,10 @@ def _asked(context: Context, case: Case, point: Cell, share: Cell) -> Iterator[C
     s = ready(context, case)
     low, high = s.clean_in.min().item(), s.clean_in.max().item()
     room = (high - low) / 2
-    wanted = torch.linspace(low - room, high + room, len(s.starts)).to(s.starts)
+    wanted = torch.linspace(low - room, high + room, len(s.outside)).to(s.outside)
     attack = FeatureMatch.liang(steps=30 if context.size.name == "tiny" else case.steps)
     goal = match(s.encoder, wanted[:, None])
-    found = attack(goal, s.starts, L2(case.eps), context.generator("liang", "targets"))
+    found = attack(goal, s.outside, L2(case.eps), context.generator("liang", "targets"))
     pairs = list(zip(wanted.tolist(), scored(s.detector, found).tolist(), strict=True))
     for x, y in pairs:
         yield point.found(y, x=x, network=s.network, note="dots")

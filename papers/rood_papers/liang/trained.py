@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from rood_papers.liang.figures import picture
 from rood_papers.liang.systems import (
     FILE,
     Case,
-    Ready,
+    Pairs,
     case_of,
     code_error,
     ready,
@@ -114,48 +114,37 @@ def _suite(context: Context, tier: Tier) -> tuple[Attack, ...]:
 # the table
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a line of the table shows, in a word or two each."""
-
-    direct: str  # of the attack on the score: blind, broken, proven, undone, open, far, masked?
-    match: str  # matched, in vain, not found
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        clean: float,
-        matched: float,
-        direct: float,
-        unlimited: float | None,
-        mape: float,
-        flat: bool,
-        n: int,  # ID images
-        certified: float | None = None,
-    ) -> "Finding":
-        """From the numbers of a line; docs/trained-systems.md explains the words."""
-        match = "not found" if mape > FOUND else "matched" if matched <= CHANCE else "in vain"
-        copied = 0.5 / n  # left where every image is a copy of the ID image with the lowest score
-        if clean <= CHANCE:
-            word = "blind"
-        elif min(direct, matched) <= CHANCE:
-            word = "broken"
-        elif certified is not None and certified > CHANCE:
-            word = "proven"
-        elif not flat:
-            word = "undone"
-        elif unlimited is None:
-            word = "open"
-        else:
-            word = "masked?" if unlimited >= copied else "far"
-        return cls(word, match)
+def finding(
+    *,
+    clean: float,
+    matched: float,
+    direct: float,
+    unlimited: float | None,
+    mape: float,
+    flat: bool,
+    n: int,  # ID images
+    certified: float | None = None,
+) -> tuple[str, str]:
+    """What a line shows of the score and of the match, in the words of docs/trained-systems.md."""
+    match = "not found" if mape > FOUND else "matched" if matched <= CHANCE else "in vain"
+    if clean <= CHANCE:
+        return "blind", match
+    if min(direct, matched) <= CHANCE:
+        return "broken", match
+    if certified is not None and certified > CHANCE:
+        return "proven", match
+    if not flat:
+        return "undone", match
+    if unlimited is None:
+        return "open", match
+    copied = 0.5 / n  # left where every image is a copy of the ID image with the lowest score
+    return ("masked?" if unlimited >= copied else "far"), match
 
 
 def systems(place: str, context: Context) -> Iterator[Part]:
-    """One part per system and start."""
+    """One part per system and start; at tiny its first start alone."""
     for group in FILE["experiments"][place]["systems"]:
-        for start in group["starts"]:
+        for start in group["starts"][: 1 if context.size.name == "tiny" else None]:
             case = _case(context, group, start)
             cells = {
                 (score, code, share): _cell(
@@ -170,12 +159,23 @@ def systems(place: str, context: Context) -> Iterator[Part]:
 
 
 def _case(context: Context, group: Mapping[str, Any], start: str = "noise") -> Case:
-    """At tiny that of the shipped digits, where there is one."""
+    """At tiny that of the shipped digits, where there is one.
+
+    Of a world with images apart, such as fashion/apart/fit and /test, none is fitted and attacked.
+    """
     network = group["network"].split(" | ")
     own = {"network": network[-1] if context.size.name == "tiny" else " | ".join(network)}
     own |= {"score": group["scores"][0], "code": group.get("codes", ["score"])[0], "start": start}
     steps = group.get("steps", 1000)
-    return case_of(context, own | {"steps": steps, "most": steps})
+    case = case_of(context, own | {"steps": steps, "most": steps})
+    apart = f"{case.world}/apart"
+    return replace(case, world=apart) if context.has(f"{apart}/test") else case
+
+
+def _others(case: Case, about: Mapping[str, Any]) -> list[str]:
+    """The OOD sets that stand beside the case's ID images."""
+    names: list[str] = about["outside"][case.world.partition("/")[0]]
+    return names
 
 
 def _label(case: Case) -> str:
@@ -208,7 +208,7 @@ def _measured(
         raise NotRun("at tiny only networks of the shipped digits are attacked")
     of = {score: ready(context, replace(case, score=score)) for score in group["scores"]}
     codes = {code: ready(context, replace(case, code=code)).encoder for code in group["codes"]}
-    inside, begin = of[case.score].inside, whole(of[case.score].starts)
+    inside, begin = of[case.score].inside, whole(of[case.score].outside)
     rule = FeatureMatch(steps=steps_of(context, case))
     balls = {share: L2(share * case.eps) for share in group["balls"]}
     pairs = {
@@ -231,7 +231,7 @@ def _measured(
 def _searched(
     context: Context,
     group: Mapping[str, Any],
-    of: Mapping[str, Ready],
+    of: Mapping[str, Pairs],
     begin: Images,
     balls: list[L2],
     known: list[list[Images]],
@@ -252,7 +252,7 @@ def whole(x: Images) -> Images:
     return (255 * x).round() / 255
 
 
-def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Cell) -> Iterator[Cell]:
+def _of_match(s: Pairs, begin: Images, ball: L2, found: Matched, cell: Cell) -> Iterator[Cell]:
     yield _ranked(s, begin, replace(cell, attack="clean", paper=None))
     yield _ranked(s, found.images, cell)
     rounded = to_8_bit(found.images, begin, ball)
@@ -264,7 +264,7 @@ def _of_match(s: Ready, begin: Images, ball: L2, found: Matched, cell: Cell) -> 
 
 
 def _of_search(
-    s: Ready, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Cell
+    s: Pairs, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Cell
 ) -> Iterator[Cell]:
     bare = replace(cell, paper=None)
     direct, unlimited = (
@@ -272,7 +272,7 @@ def _of_search(
         for x, attack in zip(found, ("direct", "unlimited"), strict=True)
     )
     bound = certified_auroc(s, begin, ball)
-    word = Finding.of(
+    words = finding(
         clean=s.ranked(scored(s.detector, begin))[0].value,
         matched=s.ranked(scored(s.detector, match.images), paired=True)[0].value,
         direct=direct.ours or 0.0,
@@ -282,7 +282,7 @@ def _of_search(
         n=len(s.inside),
         certified=bound,
     )
-    yield replace(direct, note=f"{word.direct}, {word.match}")
+    yield replace(direct, note=", ".join(words))
     yield unlimited
     rounded = to_8_bit(found[0], begin, ball)
     yield _ranked(s, rounded, replace(bare, attack="direct", metric="auroc_8_bit"))
@@ -291,7 +291,7 @@ def _of_search(
         yield replace(bare, attack="certified").found(bound, n, n, network=s.network)
 
 
-def _ranked(s: Ready, x: Images, cell: Cell) -> Cell:
+def _ranked(s: Pairs, x: Images, cell: Cell) -> Cell:
     value, m = s.ranked(scored(s.detector, x), paired=cell.attack != "clean")
     return cell.found(value, len(s.clean_in), m, network=s.network)
 
@@ -300,7 +300,7 @@ def _ranked(s: Ready, x: Images, cell: Cell) -> Cell:
 
 
 @torch.no_grad()
-def certified_auroc(s: Ready, x: Images, ball: L2) -> float | None:
+def certified_auroc(s: Pairs, x: Images, ball: L2) -> float | None:
     """The AUROC below which no attack in the ball can bring the score, where that is proven."""
     if not isinstance(s.detector, CCU):
         return None
@@ -312,7 +312,7 @@ def certificate(place: str, context: Context) -> Iterator[Part]:
     """CCU on real OOD images and on noise: clean, attacked, and what its certificate proves."""
     about = FILE["experiments"][place]
     case = _case(context, about)
-    for name in ("noise", *about["outside"][case.world]):
+    for name in ("noise", *_others(case, about)):
         cells = [
             Cell(
                 experiment=f"liang/{place}",
@@ -332,12 +332,18 @@ def _bounded(
 ) -> Iterator[Cell]:
     s = ready(context, case)
     assert isinstance(s.detector, CCU)
-    n, suite = len(s.starts), _suite(context, "standard")[0]
+    n, suite = len(s.outside), _suite(context, "standard")[0]
     for eps, cell in zip(radii, cells, strict=True):
         with torch.no_grad():
-            least = s.detector.least_score(s.starts, s.detector.radius(L2(eps))).cpu()
+            least = s.detector.least_score(s.outside, s.detector.radius(L2(eps))).cpu()
         found = attacked_scores(
-            s.detector, s.starts, "outside", L2(eps), suite, exemplars=s.inside, purpose=("direct",)
+            s.detector,
+            s.outside,
+            "outside",
+            L2(eps),
+            suite,
+            exemplars=s.inside,
+            purpose=("direct",),
         )
         got = found.scores.cpu().double()
         for attack, scores in (("clean", s.clean_out), ("direct", got), ("certified", least)):
@@ -366,17 +372,17 @@ def other_images(place: str, context: Context) -> Iterator[Part]:
                     column=f"{_label(case)} beside {name}",
                     metric="auroc",
                 )
-                for name in about["outside"][case.world]
+                for name in _others(case, about)
             ]
-            yield Part(score, cells, partial(_told, context, case, about["outside"], cells))
+            yield Part(score, cells, partial(_told, context, case, _others(case, about), cells))
 
 
 def _told(
-    context: Context, case: Case, outside: Mapping[str, Sequence[str]], cells: Sequence[Cell]
+    context: Context, case: Case, outside: Sequence[str], cells: Sequence[Cell]
 ) -> Iterator[Cell]:
     s, shape = ready(context, case), context.network(case.roles[0]).shape
     own = scored(s.detector, context.pixels(test_set(context, case.world), shape=shape))
-    for name, cell in zip(outside[case.world], cells, strict=True):
+    for name, cell in zip(outside, cells, strict=True):
         other = scored(s.detector, context.pixels(name, shape=shape))
         value = summary(own, other, resamples=1)["auroc"]
         note = f"mean score {own.mean():.4g} inside, {other.mean():.4g} outside"
