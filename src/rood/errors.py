@@ -1,19 +1,19 @@
-"""Every error rood raises on purpose. The command prints such an error as one line, exit code 1.
+"""The errors that rood raises. The command prints each as one line and exits with code 1.
 
 RoodError
  ├── NotFittedError    score() before fit()
- ├── InputError        an argument that breaks the stated contract: pixels, labels, shapes, numbers
+ ├── InputError        an invalid argument: pixels, labels, shapes, numbers
  ├── UnknownNameError  a name that is in no registry
- ├── CapabilityError   something is asked of a model or an installation that it cannot give
- ├── ConfigError       a settings file with a key or value that means nothing here
+ ├── CapabilityError   something that the model or the installation does not support
+ ├── ConfigError       a settings file with an unknown key or invalid value
  ├── DataError         images that are missing, empty or cannot be read
- ├── CheckpointError   a weights file that is missing, cut short, altered or not finite
+ ├── CheckpointError   a weights file that is missing, truncated, changed or not finite
  └── ResultsError      an output folder that cannot be used
 """
 
 
 class RoodError(Exception):
-    """Base class, so that callers can catch everything from here at once."""
+    """Base class of all errors of rood."""
 
 
 class NotFittedError(RoodError, ValueError):
@@ -21,7 +21,7 @@ class NotFittedError(RoodError, ValueError):
 
 
 class InputError(RoodError, ValueError):
-    """The caller's argument does not meet the stated contract."""
+    """An argument is invalid."""
 
 
 class UnknownNameError(RoodError, ValueError):
@@ -29,11 +29,11 @@ class UnknownNameError(RoodError, ValueError):
 
 
 class CapabilityError(RoodError, TypeError):
-    """Something is needed that the model or the installation does not offer."""
+    """The model or the installation does not support what was asked."""
 
 
 class ConfigError(RoodError, ValueError):
-    """A settings file has a key or value that means nothing here."""
+    """A settings file has an unknown key or an invalid value."""
 
 
 class DataError(RoodError, ValueError):
@@ -41,7 +41,7 @@ class DataError(RoodError, ValueError):
 
 
 class CheckpointError(RoodError, ValueError):
-    """A weights file is missing, cut short, altered or not finite."""
+    """A weights file is missing, truncated, changed or not finite."""
 
 
 class ResultsError(RoodError, RuntimeError):
@@ -49,6 +49,6 @@ class ResultsError(RoodError, RuntimeError):
 
 
 def first_line(e: BaseException) -> str:
-    """What an error says, in one line; its type's name where it says nothing."""
+    """The first line of an error's message, or the name of its type if empty."""
     said = str(e).strip()
     return said.splitlines()[0] if said else type(e).__name__

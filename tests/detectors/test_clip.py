@@ -178,7 +178,7 @@ def test_the_words_are_an_ordinary_classifier_to_other_detectors(model, x):
 
 @pytest.mark.parametrize(("inside", "outside"), [([], ["a"]), (["a"], [])])
 def test_words_are_needed_on_both_sides(inside, outside):
-    with pytest.raises(InputError, match="at least one in-word and one out-word"):
+    with pytest.raises(InputError, match="at least one ID word and one OOD word"):
         zero_shot("nowhere", inside=inside, outside=outside)
 
 
@@ -204,7 +204,7 @@ def test_a_folder_that_is_no_clip_is_refused_in_one_sentence(what, folder, tmp_p
 
 
 def test_words_that_the_tokenizer_takes_for_one_are_refused(folder, tmp_path):
-    with pytest.raises(CapabilityError, match="tells all words apart"):
+    with pytest.raises(CapabilityError, match="distinguishes all words"):
         zero_shot(folder, inside=["猫"], outside=["犬"])  # not in its alphabet
     bare = copy_without(folder, tmp_path / "clip", "vocab", "merges", "tokenizer")
     with pytest.raises(CapabilityError):  # some releases make up an empty tokenizer

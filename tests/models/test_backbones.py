@@ -501,7 +501,7 @@ def test_a_vit_looks_at_the_place_of_a_patch_and_takes_other_sizes() -> None:
     wide = drawn(1, 3, 24, 48)
     tall = torch.cat([wide[..., :24], wide[..., 24:]], dim=2)  # the same patches elsewhere
     torch.testing.assert_close(net(tall), net(wide))
-    with pytest.raises(InputError, match="sides that 8 divides, got 20x16"):
+    with pytest.raises(InputError, match="sides divisible by 8, got 20x16"):
         net(drawn(1, 3, 20, 16))
 
 

@@ -122,7 +122,7 @@ def test_modules_of_the_working_directory_are_found(tmp_path, monkeypatch):
     before = list(sys.path)
     model, card = load("here_only:make", shape=SHAPE)
     assert model.classes == 3
-    assert "it has those that its function gave it" in card["notes"][0]
+    assert "it has the weights that its function set" in card["notes"][0]
     assert sys.path == before
 
 
@@ -467,7 +467,7 @@ def test_a_network_of_timm_brings_its_configuration(monkeypatch, tmp_path):
     model, card = load("timm:small")
     torch.testing.assert_close(model(images()).logits, make_net()(normal(images())))
     assert (card["shape"], card["classes"]) == ([3, 8, 8], ["a", "b", "c", "d"])
-    assert "crops the middle 0.875" in card["notes"][0]
+    assert "centre crop of 0.875" in card["notes"][0]
     save_file(make_net().state_dict(), tmp_path / "w.safetensors")
     load("timm:small", weights=tmp_path / "w.safetensors")
     assert asked == [("small", True), ("small", False)]

@@ -1,4 +1,4 @@
-"""Trained networks on disk: weights as safetensors, beside them a JSON card with their hash."""
+"""Checkpoints: weights as safetensors and a JSON card with their hash."""
 
 import hashlib
 import json
@@ -25,10 +25,10 @@ _KEYS = ("format", "backbone", "settings", "mean", "std", "shape", "classes", "s
 
 
 def save(model: Model, path: str | Path, card: Mapping[str, Any], *, half: bool = False) -> None:
-    """Write the weights to `path` and the card beside them, with the same stem and ".json".
+    """Write the weights to `path`, and the card to the same stem with ".json".
 
-    `card` holds at least "shape", (c, h, w) of the images, and "classes", the names of the classes;
-    how to rebuild the network is added here. half: float16 on disk, half the size.
+    `card` has at least "shape", (c, h, w) of the images, and "classes", the names of the classes;
+    the architecture is added. half: store matrices in float16, for half the size.
     """
     path = Path(path)
     net = model.net
@@ -58,7 +58,7 @@ def save(model: Model, path: str | Path, card: Mapping[str, Any], *, half: bool 
 
 
 def load(path: str | Path) -> Model:
-    """The model in `path`, in eval mode with frozen float32 weights, after every check."""
+    """Load a checkpoint in eval mode with frozen float32 weights, after verifying it."""
     path = Path(path)
     state = read_tensors(path)
     card = read_card(path)
@@ -76,7 +76,7 @@ def load(path: str | Path) -> Model:
         shape_hint="another number of classes, channels or width?",
     )
     _check_finite(state, path)
-    net.load_state_dict(state)  # copied into float32, whatever the file has
+    net.load_state_dict(state)  # converts to float32
     try:
         return wrap(net, head="head", mean=card["mean"], std=card["std"])
     except (RoodError, TypeError, ValueError) as e:
@@ -84,7 +84,7 @@ def load(path: str | Path) -> Model:
 
 
 def load_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of anybody's .safetensors, .pth or .pt file; nothing else in it is unpickled."""
+    """The tensors of a third-party .safetensors, .pth or .pt file; unpickles nothing else."""
     path = Path(path)
     if path.suffix == ".safetensors":
         return read_tensors(path)
@@ -93,10 +93,10 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         raise CheckpointError(
-            f"{str(path)!r} is damaged or holds more than tensors, which rood never unpickles: "
-            "save network.state_dict() alone"
+            f"{str(path)!r} is damaged or contains more than tensors, which rood never unpickles: "
+            "save network.state_dict() only"
         ) from e
-    except Exception as e:  # zipfile and the unpickler raise whatever a damaged file leads to
+    except Exception as e:  # a damaged file may raise anything
         raise CheckpointError(f"{str(path)!r} is cut short or no PyTorch file") from e
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]
@@ -116,7 +116,7 @@ def check_fit(
     name_hint: str,
     shape_hint: str,
 ) -> None:
-    """Refuse tensors of other names or shapes than the network's; each hint asks for the reason."""
+    """Refuse tensors whose names or shapes are not the network's; the hints end the error."""
     for name in sorted(set(wanted) | set(state)):
         if name not in state or name not in wanted:
             what = "lacks" if name not in state else "has no place in the network for"
@@ -128,12 +128,12 @@ def check_fit(
 
 
 def card_path(path: Path) -> Path:
-    """Where the card of a weights file lies."""
+    """The path of a weights file's card."""
     return path.with_suffix(".json")
 
 
 def read_card(path: str | Path) -> dict[str, Any]:
-    """What is known about the weights in `path`."""
+    """The card of the weights file `path`."""
     place = card_path(Path(path))
     try:
         card = json.loads(place.read_text())
@@ -158,7 +158,7 @@ def read_card(path: str | Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU."""
+    """Read a safetensors file to the CPU."""
     _check_there(path)
     try:
         return load_file(path)
@@ -167,14 +167,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file, whole or not at all."""
+    """Write a safetensors file atomically."""
     # cloned: safetensors refuses tensors that share memory
     plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
     write_whole(path, to_bytes(plain))
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file's content."""
+    """SHA-256 of a file."""
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
@@ -189,7 +189,7 @@ def _build(card: Mapping[str, Any], path: Path) -> Backbone:
     try:
         return backbones.create(card["backbone"], **card["settings"])
     except (RoodError, TypeError) as e:
-        raise CheckpointError(f"the card of {str(path)!r} cannot be followed: {e}") from e
+        raise CheckpointError(f"the card of {str(path)!r} does not describe a network: {e}") from e
 
 
 def _check_finite(state: Mapping[str, Tensor], path: Path) -> None:
@@ -201,5 +201,5 @@ def _check_finite(state: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _short(values: Tensor) -> list[float]:
-    """The numbers in as few digits as give them back: 0.3, not 0.30000001192."""
+    """Floats with the fewest digits that represent the float32 value: 0.3, not 0.30000001192."""
     return [float(str(v)) for v in values.flatten().cpu().numpy()]

@@ -1,4 +1,4 @@
-"""Public contract checks: show that a detector, attack or objective keeps what rood promises.
+"""Contract checks for detectors, attacks and objectives, including third-party ones.
 
     from rood.testing import detector_checks, toy_world
 
@@ -6,7 +6,7 @@
     for check in detector_checks(MyDetector):
         check(MyDetector, world)
 
-A check that fails raises an AssertionError whose message says what is wrong.
+A failing check raises an AssertionError that says what is wrong.
 """
 
 from rood.testing.attacks import attack_checks

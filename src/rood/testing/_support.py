@@ -1,4 +1,4 @@
-"""What the checks share: to build, to compare, to look for traces."""
+"""Shared by the checks: building, comparing, and detecting side effects."""
 
 import copy
 import functools
@@ -22,13 +22,13 @@ DetectorCheck: TypeAlias = Callable[[DetectorFactory, World], None]
 
 
 def require(condition: object, message: str) -> None:
-    """An assertion that `python -O` keeps."""
+    """An assertion that `python -O` does not remove."""
     if not condition:
         raise AssertionError(message)
 
 
 def class_of(factory: Callable[..., Any]) -> type[Any]:
-    """The class that a factory makes: a class, its named constructor, or a partial of either."""
+    """The class behind a class, its named constructor, or a partial of either."""
     while isinstance(factory, functools.partial):
         factory = factory.func
     cls = factory if inspect.isclass(factory) else getattr(factory, "__self__", None)
@@ -38,7 +38,7 @@ def class_of(factory: Callable[..., Any]) -> type[Any]:
 
 
 def example(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """How to make one: a class that needs more than its defaults, or less, has an `example`."""
+    """The constructor to use: the class's `example`, if it has one."""
     return getattr(factory, "example", factory) if inspect.isclass(factory) else factory
 
 
@@ -49,13 +49,13 @@ def build(factory: DetectorFactory, world: World, *, fit: bool = True) -> Detect
 
 
 def scores(detector: Detector, x: Tensor) -> Tensor:
-    """Its score, without gradient."""
+    """The scores, without gradient."""
     with torch.no_grad():
         return detector.score(x)
 
 
 def require_close(got: Tensor, want: Tensor, tolerance: float, message: str) -> None:
-    """Equal up to `tolerance` of each number and of the scores' spread."""
+    """Equal up to `tolerance` times the value plus the standard deviation of the scores."""
     require(got.shape == want.shape, f"{message}: shape {tuple(got.shape)}, {tuple(want.shape)}")
     spread = float(want.std()) if len(want) > 1 else 0.0
     off = (got - want).abs() - tolerance * (want.abs() + spread)
@@ -68,7 +68,7 @@ def require_close(got: Tensor, want: Tensor, tolerance: float, message: str) -> 
 
 @contextmanager
 def as_in_production() -> Iterator[None]:
-    """Without run-time shape checks, whose error would come before the one a user sees."""
+    """Disable run-time shape checks, which would raise before rood's own errors."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
@@ -78,7 +78,7 @@ def as_in_production() -> Iterator[None]:
 
 
 def require_error(error: type[RoodError], call: Callable[[], object], what: str) -> None:
-    """The call must end in `error`, whose message must be a sentence of ours."""
+    """Require that the call raises `error`."""
     with as_in_production():
         try:
             call()
@@ -93,40 +93,40 @@ def require_error(error: type[RoodError], call: Callable[[], object], what: str)
 
 @contextmanager
 def no_trace(call: str, *modules: nn.Module, **tensors: Tensor) -> Iterator[None]:
-    """Everything that the block must leave as it was, or `call` has changed it."""
-    with as_in_production():  # beartype draws from Python's global random state
-        before = _look(modules, tensors)
+    """Require that the block changes no module, tensor or global RNG state."""
+    with as_in_production():  # beartype uses Python's global RNG
+        before = _snapshot(modules, tensors)
         yield
-        after = _look(modules, tensors)
+        after = _snapshot(modules, tensors)
     for (what, was), now in zip(before.items(), after.values(), strict=True):
         require(_equal(was, now), f"{call} changed {what}")
 
 
-def _look(modules: Iterable[nn.Module], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    look: dict[str, Any] = {
+def _snapshot(modules: Iterable[nn.Module], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    state: dict[str, Any] = {
         "the global random state of torch": torch.get_rng_state(),
         "the global random state of numpy": str(np.random.get_state(legacy=False)),
         "the global random state of Python": random.getstate(),
     }
     for name, tensor in tensors.items():
-        look[name] = tensor.detach().clone()
-        look[f"{name}.requires_grad"] = tensor.requires_grad
-        look[f"{name}.grad"] = None if tensor.grad is None else tensor.grad.clone()
+        state[name] = tensor.detach().clone()
+        state[f"{name}.requires_grad"] = tensor.requires_grad
+        state[f"{name}.grad"] = None if tensor.grad is None else tensor.grad.clone()
     for module in modules:
-        look |= _inside(module)
-    return look
+        state |= _inside(module)
+    return state
 
 
 def _inside(module: nn.Module) -> dict[str, Any]:
-    look: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for name, layer in module.named_modules():
-        look[f"the mode of {name or 'it'}"] = layer.training
+        state[f"the mode of {name or 'it'}"] = layer.training
         hooks = (len(layer._forward_hooks), len(layer._backward_hooks))
-        look[f"the hooks of {name or 'it'}"] = hooks
+        state[f"the hooks of {name or 'it'}"] = hooks
     for name, p in module.named_parameters():
-        look[f"requires_grad of {name}"] = p.requires_grad
-        look[f"the gradient of {name}"] = None if p.grad is None else p.grad.clone()
-    return look | {name: value.clone() for name, value in module.state_dict().items()}
+        state[f"requires_grad of {name}"] = p.requires_grad
+        state[f"the gradient of {name}"] = None if p.grad is None else p.grad.clone()
+    return state | {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def _equal(a: Any, b: Any) -> bool:

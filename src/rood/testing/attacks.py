@@ -1,4 +1,4 @@
-"""What every attack must keep, as checks that run on any of them, yours included.
+"""The contract of every attack, as checks.
 
 for check in attack_checks(MyAttack):
     check(MyAttack, toy_world())
@@ -27,7 +27,7 @@ THREATS: tuple[Threat, ...] = (Linf(8 / 255), L2(0.5), Linf(0.0), L2(0.0))
 
 
 def attack_checks(factory: AttackFactory) -> Iterator[AttackCheck]:
-    """Every check that applies; whether the attack uses gradients is found by trying."""
+    """Every check that applies; whether the attack uses gradients is tested."""
     attack = make(factory)
     yield check_stays_in_the_threat_model
     yield check_is_never_worse_than_the_start
@@ -49,20 +49,20 @@ def attack_checks(factory: AttackFactory) -> Iterator[AttackCheck]:
 
 
 def make(factory: AttackFactory) -> Attack:
-    """The attack with default settings, or the cheap `example()` of a class that has one."""
+    """The attack with default settings, or its class's `example()`."""
     attack: Attack = example(factory)()
     return attack
 
 
 def budget(attack: Attack) -> int | None:
-    """How often it may ask for the goal of an image, start and final comparison included."""
+    """Allowed evaluations of the goal per image, including the start and final comparison."""
     if hasattr(attack, "steps"):
         return int(getattr(attack, "restarts", 1) * (attack.steps + 1) + 2)
     return int(attack.queries + 2) if hasattr(attack, "queries") else None
 
 
 def uses_gradients(attack: Attack) -> bool:
-    """Whether it ever gives the goal an image to differentiate in."""
+    """Whether it ever asks for a gradient of the goal."""
     asked = []
 
     def goal(x: Images) -> Scores:
@@ -74,7 +74,7 @@ def uses_gradients(attack: Attack) -> bool:
 
 
 class Counted:
-    """A goal that counts the images it was asked about."""
+    """A goal that counts the images it evaluates."""
 
     def __init__(self, goal: AnyGoal) -> None:
         self.goal = goal
@@ -86,7 +86,7 @@ class Counted:
 
 
 def check_stays_in_the_threat_model(factory: AttackFactory, world: World) -> None:
-    """Ball and box, for both norms and eps = 0, also from pixels that are exactly 0 or 1."""
+    """Ball and box, for both norms and eps = 0, also from pixels of exactly 0 or 1."""
     x = world.inside[:6]
     for images in (x, x.round(), torch.zeros_like(x[:1]), torch.ones_like(x[:1])):
         for threat in THREATS:
@@ -99,12 +99,12 @@ def check_stays_in_the_threat_model(factory: AttackFactory, world: World) -> Non
 
 
 def check_is_never_worse_than_the_start(factory: AttackFactory, world: World) -> None:
-    """No image ends below where it began: not for either sign, not where the gradient misleads."""
+    """No image ends below its start: for either sign, and for misleading gradients."""
     x = world.inside[:12]
     energy = _energy(world)
     goals = {
         "a goal": energy,
-        "a goal turned": lambda x: -energy(x),
+        "a negated goal": lambda x: -energy(x),
         "a misleading goal": _misleading,
     }
     for what, goal in goals.items():
@@ -116,7 +116,7 @@ def check_is_never_worse_than_the_start(factory: AttackFactory, world: World) ->
 
 
 def check_is_reproducible(factory: AttackFactory, world: World) -> None:
-    """The same generator gives the same images; the global random state plays no part."""
+    """The same generator gives the same images, whatever the global RNG state."""
     x, goal = world.inside[:6].double(), _waves
     with no_trace("the attack"):
         first = make(factory)(goal, x, Linf(8 / 255), _source(3))
@@ -127,8 +127,8 @@ def check_is_reproducible(factory: AttackFactory, world: World) -> None:
 
 
 def check_treats_each_image_on_its_own(factory: AttackFactory, world: World) -> None:
-    """Batch size and order do not matter, and each image has its own random numbers."""
-    x = world.inside[:6].double()  # rounding is then no excuse
+    """Batch size and order have no effect: each image has its own random numbers."""
+    x = world.inside[:6].double()  # float64, to exclude rounding
     for threat in (Linf(8 / 255), L2(0.5)):
 
         def attacked(x: Images, threat: Threat = threat) -> Images:
@@ -143,7 +143,7 @@ def check_treats_each_image_on_its_own(factory: AttackFactory, world: World) -> 
 
 
 def check_survives_a_flat_goal(factory: AttackFactory, world: World) -> None:
-    """Zero gradient everywhere: nothing to gain, no NaN."""
+    """A zero gradient everywhere gives no NaN."""
     x = world.inside[:6]
     for threat in THREATS:
         found = make(factory)(lambda x: 0 * x.flatten(1).sum(dim=1), x, threat, _source())
@@ -152,7 +152,7 @@ def check_survives_a_flat_goal(factory: AttackFactory, world: World) -> None:
 
 
 def check_never_takes_nan_for_better(factory: AttackFactory, world: World) -> None:
-    """A goal that breaks away from the start: what is returned still has a value."""
+    """A goal that is NaN away from the start: the result is not NaN."""
     x = world.inside[:6]
     start = x.flatten(1).sum(dim=1)
 
@@ -168,7 +168,7 @@ def check_never_takes_nan_for_better(factory: AttackFactory, world: World) -> No
 
 
 def check_works_without_autograd(factory: AttackFactory, world: World) -> None:
-    """The same images where the caller has switched gradients off."""
+    """The same images under no_grad and inference_mode."""
     x, goal = world.inside[:4], _energy(world)
     want = make(factory)(goal, x, Linf(8 / 255), _source())
     for switch in (torch.no_grad, torch.inference_mode):
@@ -179,14 +179,14 @@ def check_works_without_autograd(factory: AttackFactory, world: World) -> None:
 
 
 def check_leaves_everything_as_it_was(factory: AttackFactory, world: World) -> None:
-    """Input, model and global randomness."""
+    """Input, model and global RNG state."""
     x = world.inside[:4].clone()
     with no_trace("the attack", world.model, x=x):
         make(factory)(_energy(world), x, Linf(8 / 255), _source())
 
 
 def check_refuses_what_is_not_an_image(factory: AttackFactory, world: World) -> None:
-    """Wrong pixels, rank or dtype are an InputError, not an attack on something else."""
+    """InputError for wrong pixels, rank or dtype."""
     x = world.inside[:2]
     wrong = {
         "normalised pixels": (x - 0.5) / 0.25,
@@ -200,7 +200,7 @@ def check_refuses_what_is_not_an_image(factory: AttackFactory, world: World) -> 
 
 
 def check_gives_nothing_for_no_images(factory: AttackFactory, world: World) -> None:
-    """An empty batch comes back empty."""
+    """An empty batch stays empty."""
     try:
         found = make(factory)(_energy(world), world.inside[:0], Linf(0.1), _source())
     except Exception as e:
@@ -209,7 +209,7 @@ def check_gives_nothing_for_no_images(factory: AttackFactory, world: World) -> N
 
 
 def check_gains_more_with_a_larger_budget(factory: AttackFactory, world: World) -> None:
-    """More eps, steps or queries gain no less on a smooth goal, on average."""
+    """Larger eps, and more steps or queries, gain at least as much on average."""
     attack, x, goal = make(factory), world.inside[:12], _energy(world)
     gains = [_gain(attack, goal, x, Linf(eps / 255)) for eps in (1, 4, 16)]
     require(gains == sorted(gains), f"gains {gains} fall as eps grows: is eps used?")
@@ -220,7 +220,7 @@ def check_gains_more_with_a_larger_budget(factory: AttackFactory, world: World) 
 
 
 def check_keeps_its_query_budget(factory: AttackFactory, world: World) -> None:
-    """restarts (steps + 1) + 2 questions an image, or queries + 2."""
+    """At most restarts (steps + 1) + 2 evaluations per image, or queries + 2."""
     attack, x = make(factory), world.inside[:4]
     goal = Counted(_energy(world))
     attack(goal, x, Linf(8 / 255), _source())
@@ -229,21 +229,21 @@ def check_keeps_its_query_budget(factory: AttackFactory, world: World) -> None:
 
 
 def check_beats_random_search(factory: AttackFactory, world: World) -> None:
-    """At as many questions; where it does not, the search itself is broken."""
+    """At equal queries; if it does not, the search is broken."""
     x = world.inside[:12]
     goal = Counted(_energy(world))
     mine = _gain(make(factory), goal, x, Linf(8 / 255))
-    queries = max(1, goal.images // len(x) - 4)  # without the questions of `_gain` and the compare
+    queries = max(1, goal.images // len(x) - 4)  # without those of `_gain` and the final comparison
     other = _gain(RandomSearch(queries=queries), goal, x, Linf(8 / 255))
     require(mine >= other, f"gains {mine:.4g}, random search {other:.4g} in {queries} queries")
 
 
 def check_reaches_the_optimum_of_a_linear_goal(factory: AttackFactory, world: World) -> None:
     """<w, x> rises by eps |w|_1 in L-infinity and by eps |w|_2 in L2, and by no more."""
-    x = 0.3 + 0.4 * world.inside[:8]  # the ball does not touch the box
+    x = 0.3 + 0.4 * world.inside[:8]  # the ball lies inside the box
     w = torch.randn(x.shape, generator=generator(0, "linear goal"))
     goal = lambda x: (x * w[: len(x)]).flatten(1).sum(dim=1)
-    # in L2 a start on the sphere is turned towards w step by step, and never quite gets there
+    # in L2 a start on the sphere converges towards w without reaching it
     for threat, order, least in ((Linf(8 / 255), 1, 0.99), (L2(0.5), 2, 0.98)):
         best = threat.eps * w.flatten(1).norm(p=order, dim=1)
         gain = goal(make(factory)(goal, x, threat, _source())) - goal(x)
@@ -266,13 +266,13 @@ def _energy(world: World) -> Callable[[Images], Scores]:
 
 
 def _misleading(x: Images) -> Scores:
-    """Its gradient points away from where it grows: x - floor(x) jumps down at every 1/100."""
+    """Its gradient points away from where it grows: 100 x - floor(100 x) falls at every 1/100."""
     saw: Tensor = 100 * x - (100 * x).detach().floor()
     return (saw - 100 * x.detach() * 1.1).flatten(1).sum(dim=1)
 
 
 def _waves(x: Images) -> Scores:
-    """Many maxima within a ball, so that the end depends on the start; pixels do not mix."""
+    """Many maxima within a ball, so that the result depends on the start; separable in pixels."""
     phase = torch.arange(x[0].numel(), dtype=x.dtype, device=x.device)
     return ((1.5 + phase.cos()) * (60 * x.flatten(1) + phase).sin()).sum(dim=1)
 

@@ -1,9 +1,10 @@
-"""What every detector must keep, as checks that run on any of them, yours included.
+"""The contract of every detector, as checks.
 
 for check in detector_checks(MyDetector):
     check(MyDetector, toy_world())
 """
 
+import copy
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -11,13 +12,16 @@ from functools import partial
 from typing import get_args
 
 import torch
+from safetensors.torch import load, save
+from torch import Tensor
 
 from rood.detectors import score_all
-from rood.detectors.base import Detector, Gradient
+from rood.detectors.base import Detector, Gradient, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.errors import InputError, NotFittedError
 from rood.metrics import auroc
 from rood.registry import paper
+from rood.seeds import generator
 from rood.testing._support import (
     DetectorCheck,
     DetectorFactory,
@@ -29,13 +33,14 @@ from rood.testing._support import (
     require_error,
     scores,
 )
-from rood.testing.fitting import fitting_checks
-from rood.testing.gradients import gradient_checks
 from rood.testing.world import World
+
+H = 1e-6  # half the finite difference, in pixels
+SHARP = 50  # factor on the logits
 
 
 def detector_checks(factory: DetectorFactory) -> Iterator[DetectorCheck]:
-    """Every check that applies to the class, by what it declares of itself."""
+    """Every check that applies to the class, by its `gradient` and `stochastic`."""
     yield check_gives_one_finite_score_per_image
     yield check_scores_ood_higher
     yield check_leaves_everything_as_it_was
@@ -45,9 +50,19 @@ def detector_checks(factory: DetectorFactory) -> Iterator[DetectorCheck]:
     yield check_docstring_gives_formula_and_source
     yield check_hyperparameters_are_keywords_with_defaults
     yield check_declares_gradient_and_cost
-    yield from fitting_checks(factory)
-    yield from gradient_checks(factory)
-    if not class_of(factory).stochastic:
+    yield check_fit_sets_every_declared_name
+    yield check_survives_a_class_missing_in_fit
+    yield check_surrogates_are_differentiable
+    cls = class_of(factory)
+    attackable = cls.gradient in ("exact", "almost_everywhere")
+    if attackable:
+        yield check_does_not_saturate
+    if not cls.stochastic:
+        if attackable:
+            yield check_gradient_matches_finite_differences
+        yield check_refits_to_the_same_scores
+        yield check_fitted_state_round_trips
+        yield check_fits_alike_in_any_batches
         yield check_is_deterministic
         yield check_scores_each_image_on_its_own
         yield check_scores_alike_without_autograd
@@ -57,7 +72,7 @@ def detector_checks(factory: DetectorFactory) -> Iterator[DetectorCheck]:
 
 
 def check_gives_one_finite_score_per_image(factory: DetectorFactory, world: World) -> None:
-    """Shape (b,), the dtype of the images, no NaN and no infinity; in float32 and float64."""
+    """Shape (b,), the dtype of the images, all finite; in float32 and float64."""
     for w in (world, world.double()):
         d = build(factory, w)
         for side, x in (("inside", w.inside), ("outside", w.outside)):
@@ -68,14 +83,14 @@ def check_gives_one_finite_score_per_image(factory: DetectorFactory, world: Worl
 
 
 def check_scores_ood_higher(factory: DetectorFactory, world: World) -> None:
-    """On an easy problem, where only a turned sign or a broken score fails."""
+    """AUROC > 0.7 on an easy problem, where only a wrong sign or a broken score fails."""
     d = build(factory, world)
     a = auroc(inside=scores(d, world.inside), outside=scores(d, world.outside))
-    require(a > 0.7, f"AUROC {a:.3f} on an easy problem: is the sign turned round?")
+    require(a > 0.7, f"AUROC {a:.3f} on an easy problem: is the sign wrong?")
 
 
 def check_leaves_everything_as_it_was(factory: DetectorFactory, world: World) -> None:
-    """Input, weights, batch-norm statistics, modes, gradients, hooks and global randomness."""
+    """Input, weights, batch-norm statistics, modes, gradients, hooks and global RNG state."""
     d = build(factory, world)
     x = world.inside[:8].clone()
     with no_trace("score()", d, x=x):
@@ -90,7 +105,7 @@ def check_leaves_everything_as_it_was(factory: DetectorFactory, world: World) ->
 
 
 def check_refuses_what_is_not_an_image(factory: DetectorFactory, world: World) -> None:
-    """Pixels outside [0, 1], NaN, another rank, dtype or device: each with an InputError."""
+    """InputError for pixels outside [0, 1], NaN, and another rank, dtype or device."""
     d = build(factory, world)
     x = world.inside[:4]
     hole = x.clone()
@@ -110,7 +125,7 @@ def check_refuses_what_is_not_an_image(factory: DetectorFactory, world: World) -
 
 
 def check_complains_before_fit(factory: DetectorFactory, world: World) -> None:
-    """Where there is something to learn, score() before fit() is an error."""
+    """NotFittedError for score() before fit(), if there is something to fit."""
     d = build(factory, world, fit=False)
     if any(part.fitted_names for part in d.modules() if isinstance(part, Detector)):
         require_error(NotFittedError, lambda: d.score(world.inside), "score() before fit()")
@@ -128,7 +143,7 @@ def check_gives_no_scores_for_no_images(factory: DetectorFactory, world: World) 
 
 
 def check_docstring_gives_formula_and_source(factory: DetectorFactory, world: World) -> None:
-    """The class says what it computes and where that comes from."""
+    """The docstring of the class states the formula and the source."""
     doc = class_of(factory).__doc__ or ""
     require("s(x) =" in doc, "state the score in the docstring as `s(x) = ...`, higher = more OOD")
     require(
@@ -140,7 +155,7 @@ def check_docstring_gives_formula_and_source(factory: DetectorFactory, world: Wo
 def check_hyperparameters_are_keywords_with_defaults(
     factory: DetectorFactory, world: World
 ) -> None:
-    """Model or parts first, then keywords with defaults, stored by name and ready for JSON."""
+    """Model or parts first, then keywords with defaults, stored by name and JSON-serialisable."""
     cls = class_of(factory)
     makers: list[Callable[..., object]] = [cls, factory]
     for f in makers:
@@ -158,7 +173,7 @@ def check_hyperparameters_are_keywords_with_defaults(
 
 
 def check_declares_gradient_and_cost(factory: DetectorFactory, world: World) -> None:
-    """The gradient is of a known kind; cost() is two counts of passes."""
+    """`gradient` is a known kind; cost() is the number of forward and backward passes."""
     kind = class_of(factory).gradient
     kinds = get_args(Gradient)
     require(kind in kinds, f"expected a gradient in {kinds}, got {kind!r}")
@@ -168,7 +183,7 @@ def check_declares_gradient_and_cost(factory: DetectorFactory, world: World) -> 
 
 
 def check_is_deterministic(factory: DetectorFactory, world: World) -> None:
-    """The same images have the same scores, whatever was scored in between."""
+    """The same images get the same scores again, after others were scored."""
     d = build(factory, world)
     first = scores(d, world.inside)
     scores(d, world.outside)
@@ -176,12 +191,12 @@ def check_is_deterministic(factory: DetectorFactory, world: World) -> None:
     require(
         torch.equal(first, again),
         f"scores moved by up to {(first - again).abs().max():.3g} between two calls: "
-        "declare `stochastic = True` if that is meant",
+        "declare `stochastic = True` if intended",
     )
 
 
 def check_scores_each_image_on_its_own(factory: DetectorFactory, world: World) -> None:
-    """Batch of 1, another order, other company: the same score. Strictly so in float64."""
+    """The same score in a batch of 1, in another order and among other images."""
     for w, tolerance in ((world, 1e-3), (world.double(), 1e-7)):
         d = build(factory, w)
         x = w.inside[:8]
@@ -195,7 +210,7 @@ def check_scores_each_image_on_its_own(factory: DetectorFactory, world: World) -
 
 
 def check_scores_alike_without_autograd(factory: DetectorFactory, world: World) -> None:
-    """The same values with gradient, under no_grad and under inference_mode; fitting there too."""
+    """The same scores with gradient, under no_grad and under inference_mode, as is fitting."""
     d = build(factory, world)
     x = world.inside[:8]
     want = d.score(x.clone().requires_grad_()).detach()
@@ -211,7 +226,7 @@ def check_scores_alike_without_autograd(factory: DetectorFactory, world: World) 
 
 
 def check_scores_alike_among_others(factory: DetectorFactory, world: World) -> None:
-    """`score_all`, where detectors share a forward pass, gives what score() gives."""
+    """`score_all`, where detectors share a forward pass, equals score()."""
     d = build(factory, world)
     with torch.no_grad():
         shared = score_all({"other": MSP(d.model), "this": d}, world.inside)
@@ -224,3 +239,146 @@ def check_scores_alike_on_cuda(factory: DetectorFactory, world: World) -> None:
     there = world.to("cuda")
     got = scores(build(factory, there), there.inside).cpu()
     require_close(got, scores(build(factory, world), world.inside), 1e-2, "CUDA changes the score")
+
+
+def check_fit_sets_every_declared_name(factory: DetectorFactory, world: World) -> None:
+    """After fit(), every declared `name_` is set and finite."""
+    d = build(factory, world, fit=False)
+    try:
+        fitted = d.fit(world.train)
+    except NotFittedError as e:
+        raise AssertionError(f"fit() left a declared name unset: {e}") from e
+    require(fitted is d, "fit() must return the detector itself")
+    for name, value in d.fitted_state().items():
+        require(
+            isinstance(value, torch.Tensor), f"{name} is a {type(value).__name__}, not a tensor"
+        )
+        require(value.isfinite().all(), f"fit() made {name} NaN or infinite")
+
+
+def check_survives_a_class_missing_in_fit(factory: DetectorFactory, world: World) -> None:
+    """Finite scores, or an InputError that names the class."""
+    missing = 1
+    train = [(x[y != missing], y[y != missing]) for x, y in world.train]
+    d = build(factory, world, fit=False)
+    try:
+        s = scores(d.fit(train), world.inside)
+    except InputError as e:
+        require(
+            f"class {missing}" in str(e),
+            f"no image of class {missing} in fit(): the error must say so, got: {e}",
+        )
+        return
+    require(s.isfinite().all(), f"no image of class {missing} in fit(): scores are not finite")
+
+
+def check_refits_to_the_same_scores(factory: DetectorFactory, world: World) -> None:
+    """fit() starts from scratch: earlier fits, on the same or other data, have no effect."""
+    d = build(factory, world)
+    first = scores(d, world.inside)
+    sizes = {name: value.shape for name, value in d.fitted_state().items()}
+    require_close(scores(d.fit(world.train), world.inside), first, 1e-6, "a second fit() differs")
+    d.fit([(x.flip(1), y) for x, y in world.train])
+    again = scores(d.fit(world.train), world.inside)
+    require_close(again, first, 1e-6, "fit() remembers what it was fitted on before")
+    for name, value in d.fitted_state().items():
+        require(value.shape == sizes[name], f"{name} grows with every fit()")
+
+
+def check_fitted_state_round_trips(factory: DetectorFactory, world: World) -> None:
+    """A new detector that loads fitted_state() by way of safetensors scores the same."""
+    d = build(factory, world)
+    stored = load(save({n: v.contiguous() for n, v in d.fitted_state().items()}))
+    again = build(factory, world, fit=False)
+    try:
+        got = scores(again.load_fitted(stored), world.inside)
+    except Exception as e:
+        raise AssertionError(f"no score from the stored state, which is incomplete: {e}") from e
+    same = torch.equal(got, scores(d, world.inside))
+    require(same, "scores differ after loading the state: declare what fit() learns as `name_`")
+
+
+def check_fits_alike_in_any_batches(factory: DetectorFactory, world: World) -> None:
+    """Batch size and order of the training data have no effect; one pass suffices."""
+    w = world.double()
+    x, y = (torch.cat(part) for part in zip(*w.train, strict=True))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    d = build(factory, w)
+    want = scores(d, w.inside)
+    other = list(zip(x[order].split(37), y[order].split(37), strict=True))
+    got = scores(d.fit(other), w.inside)
+    require_close(got, want, 1e-5, "the fit depends on batch size or order of the data")
+    got = scores(d.fit(iter(other)), w.inside)
+    require_close(got, want, 1e-5, "fit() must need one pass over the data only")
+
+
+def check_gradient_matches_finite_differences(factory: DetectorFactory, world: World) -> None:
+    """Autograd equals finite differences: finds .data, .detach(), NumPy and no_grad."""
+    w = world.double()
+    d = build(factory, w)
+    x = torch.cat([w.inside[:10], w.outside[:10]]).clamp(0.01, 0.99)
+    gradient = _gradient(d.score, x)
+    needed = 1.0 if class_of(factory).gradient == "exact" else 0.9
+    for draw in range(2):
+        v = torch.randn(x.shape, generator=generator(draw, "direction"), dtype=x.dtype)
+        v = v / v.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+        slope = (gradient * v).flatten(1).sum(dim=1)
+        measured = (scores(d, x + H * v) - scores(d, x - H * v)) / (2 * H)
+        scale = measured.abs().median()
+        right = (slope - measured).abs() <= 1e-3 * measured.abs() + 1e-4 * scale
+        share = right.double().mean().item()
+        wrong = int((slope - measured).abs().argmax())
+        require(
+            share >= needed,
+            f"the gradient is right for {share:.0%} of the images: autograd gives "
+            f"{slope[wrong]:.6g} where the score changes by {measured[wrong]:.6g} a pixel",
+        )
+
+
+def check_surrogates_are_differentiable(factory: DetectorFactory, world: World) -> None:
+    """Each returns one finite number per image and a finite gradient."""
+    d = build(factory, world)
+    x = torch.cat([world.inside[:8], world.outside[:8]])
+    functions = d.surrogates()
+    if class_of(factory).gradient == "surrogate":
+        require(functions, "gradient = 'surrogate' is declared, but surrogates() is empty")
+    for i, function in enumerate(functions):
+        which = f"surrogate {i}"
+        with torch.no_grad():
+            value = function(x)
+        require(value.shape == (len(x),), f"{which} gives {tuple(value.shape)} for {len(x)} images")
+        require(value.dtype == x.dtype, f"{which} gives {value.dtype} for {x.dtype} images")
+        require(value.isfinite().all(), f"{which} is not finite")
+        gradient = _gradient(function, x, which)
+        require(gradient.isfinite().all(), f"the gradient of {which} is not finite")
+        alive = (gradient.flatten(1) != 0).any(dim=1).double().mean().item()
+        require(alive >= 0.5, f"the gradient of {which} is zero for {1 - alive:.0%} of the images")
+
+
+def check_does_not_saturate(factory: DetectorFactory, world: World) -> None:
+    """With logits scaled by 50, gradients remain for 99 % of the images, and none tie."""
+    w = world.copy()
+    with torch.no_grad():
+        for p in w.model.head.parameters():
+            p.mul_(SHARP)
+    d = build(factory, w)
+    x = torch.cat([w.inside, w.outside])
+    gradient = _gradient(d.score, x)
+    require(gradient.isfinite().all(), f"the gradient is not finite at logits x {SHARP}")
+    alive = (gradient.flatten(1) != 0).any(dim=1).double().mean().item()
+    require(
+        alive >= 0.99,
+        f"the gradient is zero for {1 - alive:.0%} of the images at logits x {SHARP}: "
+        "write the score in a form that does not saturate",
+    )
+    ties = len(x) - len(scores(d, x).unique())
+    require(ties == 0, f"{ties} of {len(x)} different images tie at logits x {SHARP}")
+
+
+def _gradient(function: ScoreFunction, x: Tensor, which: str = "the score") -> Tensor:
+    x = copy.deepcopy(x.detach()).requires_grad_()
+    value = function(x)
+    require(value.requires_grad, f"{which} is cut off from the pixels: no gradient reaches them")
+    (gradient,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
+    require(gradient is not None, f"{which} is cut off from the pixels: no gradient reaches them")
+    return gradient

@@ -1,4 +1,4 @@
-"""What every training objective must keep, as checks that run on any of them, yours included.
+"""The contract of every training objective, as checks.
 
 for check in objective_checks(MyObjective):
     check(MyObjective, toy_world())
@@ -28,7 +28,7 @@ ObjectiveCheck: TypeAlias = Callable[[ObjectiveFactory, World], None]
 
 
 def objective_checks(factory: ObjectiveFactory) -> Iterator[ObjectiveCheck]:
-    """Every check that applies to the class, by what it declares of itself."""
+    """Every check that applies to the class, by its `needs_outliers`."""
     yield check_gives_one_finite_number
     yield check_gradient_reaches_every_parameter
     yield check_overfits_one_batch
@@ -41,20 +41,20 @@ def objective_checks(factory: ObjectiveFactory) -> Iterator[ObjectiveCheck]:
 
 
 def make(factory: ObjectiveFactory) -> Objective:
-    """The objective with default settings, or the `example()` of a class that has one."""
+    """The objective with default settings, or its class's `example()`."""
     objective: Objective = example(factory)()
     return objective
 
 
 def in_training(world: World, factory: ObjectiveFactory) -> Model:
-    """A copy of the world's model, or what the objective trains, as a training loop holds it."""
+    """A copy of the world's model, or the objective's `example_model`, in train mode."""
     make = getattr(class_of(factory), "example_model", lambda model: model)
     model: Model = make(world.copy().model)
     return model.train().requires_grad_(True)
 
 
 def batch(world: World) -> Batch:
-    """Some images of every class and as many outliers."""
+    """Images of every class and as many outliers."""
     x, y = world.train[0]
     return Batch(x[:24], y[:24], world.outside[:24])
 
@@ -65,15 +65,15 @@ def check_gives_one_finite_number(factory: ObjectiveFactory, world: World) -> No
     require(loss.shape == (), f"expected a scalar, got shape {tuple(loss.shape)}")
     require(loss.dtype == torch.float32, f"expected float32, got {loss.dtype}")
     require(loss.isfinite(), f"expected a finite loss, got {loss.item()}")
-    require(loss.requires_grad, "the loss is cut off from the weights: nothing can be learnt")
+    require(loss.requires_grad, "the loss does not depend on the weights")
 
 
 def check_gradient_reaches_every_parameter(factory: ObjectiveFactory, world: World) -> None:
-    """No weight is left out, and no gradient is NaN."""
+    """Every weight gets a finite gradient, and not all are zero."""
     model = in_training(world, factory)
     parameters = dict(model.named_parameters())
     loss = _loss(factory, model, batch(world))
-    require(loss.requires_grad, "the loss is cut off from the weights: nothing can be learnt")
+    require(loss.requires_grad, "the loss does not depend on the weights")
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     for name, g in zip(parameters, found, strict=True):
         require(g is not None, f"no gradient reaches {name}")
@@ -82,15 +82,15 @@ def check_gradient_reaches_every_parameter(factory: ObjectiveFactory, world: Wor
 
 
 def check_overfits_one_batch(factory: ObjectiveFactory, world: World) -> None:
-    """From fresh weights, forty steps on one batch bring the loss well down."""
+    """From fresh weights, forty steps on one batch reduce the loss by 10 % or more."""
     model = in_training(world, factory)
-    _forget(model)
+    _reset(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(40):
         optimizer.zero_grad()
         loss = _loss(factory, model, batch(world))
-        require(loss.requires_grad, "the loss is cut off from the weights: nothing can be learnt")
+        require(loss.requires_grad, "the loss does not depend on the weights")
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -102,7 +102,7 @@ def check_overfits_one_batch(factory: ObjectiveFactory, world: World) -> None:
 
 
 def check_moves_batch_norm_once(factory: ObjectiveFactory, world: World) -> None:
-    """One loss is one step of the running statistics, unless the objective says otherwise."""
+    """One loss updates batch-norm statistics `batch_norm_updates` times."""
     model = in_training(world, factory)
     layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     before = [_count(m) for m in layers]
@@ -112,13 +112,13 @@ def check_moves_batch_norm_once(factory: ObjectiveFactory, world: World) -> None
         moved = _count(layer) - count
         require(
             moved == allowed,
-            f"one loss moved the batch-norm statistics {moved} times, expected {allowed}: search "
+            f"one loss updated the batch-norm statistics {moved} times, expected {allowed}: search "
             "in eval mode, or declare `batch_norm_updates`",
         )
 
 
 def check_is_reproducible(factory: ObjectiveFactory, world: World) -> None:
-    """The same generator gives the same loss, whatever the global random state."""
+    """The same generator gives the same loss, whatever the global RNG state."""
     first = _loss(factory, in_training(world, factory), batch(world)).item()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(12345)
@@ -127,15 +127,15 @@ def check_is_reproducible(factory: ObjectiveFactory, world: World) -> None:
 
 
 def check_leaves_everything_as_it_was(factory: ObjectiveFactory, world: World) -> None:
-    """Modes, requires_grad, weights, images and global randomness; statistics may move."""
+    """Modes, requires_grad, weights, images and global RNG state, except statistics."""
     model, given = in_training(world, factory), batch(world)
     layers = list(model.net.children())
     frozen = next((m for m in model.modules() if isinstance(m, nn.BatchNorm2d)), layers[0])
-    frozen.eval()  # as one does in fine-tuning: putting all back into train mode is not enough
+    frozen.eval()  # as in fine-tuning: setting all layers to train mode at the end is wrong
     next(model.parameters()).requires_grad_(False)
     for m in model.modules():
         if isinstance(m, nn.BatchNorm2d):
-            m.momentum = 0.0  # so that the one allowed step changes nothing
+            m.momentum = 0.0  # so that the allowed update changes nothing
             m.num_batches_tracked = None
     assert given.outliers is not None
     with no_trace("loss()", model, x=given.x, y=given.y, outliers=given.outliers):
@@ -143,7 +143,7 @@ def check_leaves_everything_as_it_was(factory: ObjectiveFactory, world: World) -
 
 
 def check_asks_for_outliers(factory: ObjectiveFactory, world: World) -> None:
-    """Where they are needed, none is an InputError."""
+    """InputError for missing or empty outliers, if they are needed."""
     given, model = batch(world), in_training(world, factory)
     none = given._replace(outliers=None)
     require_error(InputError, lambda: _loss(factory, model, none), "a batch without outliers")
@@ -152,20 +152,20 @@ def check_asks_for_outliers(factory: ObjectiveFactory, world: World) -> None:
 
 
 def check_learns_from_outliers(factory: ObjectiveFactory, world: World) -> None:
-    """Where they are needed, other outliers mean another loss."""
+    """Other outliers give another loss, if they are needed."""
     given = batch(world)
     other = given._replace(outliers=world.inside[:24])
-    # in eval mode, where outliers cannot show through the batch statistics instead
+    # in eval mode, so that outliers have no effect by way of batch statistics
     losses = [_loss(factory, in_training(world, factory).eval(), b).item() for b in (given, other)]
     require(losses[0] != losses[1], "other outliers give the same loss: are they used?")
 
 
 def _loss(factory: ObjectiveFactory, model: Model, given: Batch) -> Tensor:
-    with as_in_production():  # the shape of the loss is a check's to judge
+    with as_in_production():  # a check tests the shape of the loss
         return make(factory).loss(model, given, torch.Generator().manual_seed(0))
 
 
-def _forget(model: Model) -> None:
+def _reset(model: Model) -> None:
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():

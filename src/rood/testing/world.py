@@ -1,4 +1,4 @@
-"""A toy problem that every check runs on: three coloured blobs, a small net, clear outliers."""
+"""The toy problem of the checks: three coloured blobs, a small network, easy outliers."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ SIZE = 8
 
 @dataclass(frozen=True)
 class World:
-    """A classifier, what it was trained on, and images from inside and outside of that."""
+    """A classifier, its training data, and ID and OOD images."""
 
     model: Model
     train: list[tuple[Images, Labels]]
@@ -26,15 +26,15 @@ class World:
     outside: Images
 
     def copy(self) -> "World":
-        """One whose tensors a check may spoil."""
+        """A deep copy, which a check may modify."""
         return copy.deepcopy(self)
 
     def double(self) -> "World":
-        """The same in float64."""
+        """A copy in float64."""
         return self._converted(copy.deepcopy(self.model).double(), torch.float64, "cpu")
 
     def to(self, device: str) -> "World":
-        """The same on another device."""
+        """A copy on another device."""
         return self._converted(copy.deepcopy(self.model).to(device), torch.float32, device)
 
     def _converted(self, model: Model, dtype: torch.dtype, device: str) -> "World":
@@ -44,7 +44,7 @@ class World:
 
 
 def toy_world() -> World:
-    """Train the net on three blobs: under a second, and the global random state stays as it was."""
+    """Train the network in under a second, without changing the global RNG state."""
     x, y = blobs(240, seed=1)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ def toy_world() -> World:
 
 
 def toy_net() -> nn.Module:
-    """Two convolutions with batch norm. Smooth and positive, as features after a ReLU would be."""
+    """Two convolutions with batch norm; smooth, with positive features as after a ReLU."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
         nn.BatchNorm2d(8),
@@ -71,7 +71,7 @@ def toy_net() -> nn.Module:
 
 
 def blobs(n: int, seed: int) -> tuple[Images, Labels]:
-    """A blurred spot on a noisy ground, red, green or blue by class."""
+    """A blurred spot on a noisy background, red, green or blue by class."""
     g = generator(seed, "blobs")
     y = torch.arange(n) % CLASSES
     centre = 2.5 + 2 * torch.rand(n, 2, 1, generator=g)  # (n, 2, 1)
@@ -83,7 +83,7 @@ def blobs(n: int, seed: int) -> tuple[Images, Labels]:
 
 
 def stripes(n: int, seed: int) -> Images:
-    """Grey stripes with noise: no spot, no colour."""
+    """Grey stripes with noise."""
     g = generator(seed, "stripes")
     row = torch.arange(SIZE) % 2 * 0.3 + 0.1 * torch.rand(n, 1, 1, 1, generator=g)
     x = 0.2 + row.expand(n, 3, SIZE, SIZE) + 0.05 * torch.randn(n, 3, SIZE, SIZE, generator=g)

@@ -1,4 +1,4 @@
-"""Architectures, one a file; `registry` finds them by file name, `create` fills in the weights."""
+"""Architectures, one per file; `registry` finds them by file name, `create` initialises them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,8 @@ __all__ = ["Backbone", "create", "find", "registry"]
 
 
 def find(name: str) -> Callable[..., Backbone]:
-    """The architecture called `name`: a classifier's, or one that learns how images look."""
-    from rood.models import generative  # which builds upon this package
+    """The architecture called `name`, of a classifier or of a generative network."""
+    from rood.models import generative  # which imports this package
 
     known = generative.registry if name in generative.registry.files else registry
     return known.get(name)
@@ -26,9 +26,9 @@ def find(name: str) -> Callable[..., Backbone]:
 def create(
     name: str, *, classes: int, channels: int = 3, seed: int = 0, **settings: Any
 ) -> Backbone:
-    """The network called `name` with first weights that depend on the seed alone."""
+    """The network called `name`, with initial weights that depend on the seed only."""
     architecture = find(name)
-    with torch.device("meta"):  # draws nothing from the global generator
+    with torch.device("meta"):  # does not use the global RNG
         try:
             net = architecture(classes=classes, channels=channels, **settings)
         except TypeError as e:

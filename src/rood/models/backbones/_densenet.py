@@ -22,7 +22,7 @@ class DenseNet(Backbone):
     def __init__(
         self,
         first: nn.Module,  # its stem
-        width: int,  # channels behind the stem
+        width: int,  # channels after the stem
         depths: Sequence[int],  # layers in each dense block
         *,
         classes: int,
@@ -58,7 +58,7 @@ class DenseNet(Backbone):
 
 
 class _Layer(nn.Module):
-    """x and, beside it, `growth` new channels made of all before, through 4 growth channels."""
+    """x concatenated with `growth` new channels, by way of a bottleneck of 4 growth channels."""
 
     def __init__(self, before: int, growth: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _Layer(nn.Module):
 
 
 class _Transition(nn.Module):
-    """A 1x1 convolution to fewer channels and the mean of every 2x2 pixels."""
+    """A 1x1 convolution to fewer channels and 2x2 average pooling."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

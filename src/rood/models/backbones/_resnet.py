@@ -14,7 +14,7 @@ from rood.models.backbones._stem import Stem, stem_of
 from rood.models.backbones.base import Backbone
 from rood.shapes import Images, Logits
 
-Shortcut = Callable[[int, int, Norm], nn.Module]  # channels before and after, at half the size
+Shortcut = Callable[[int, int, Norm], nn.Module]  # channels before and after; halves the map
 
 
 def projection(before: int, after: int, norm: Norm) -> nn.Module:
@@ -66,7 +66,7 @@ class ResNet(Backbone):
     @property
     def lee_layers(self) -> tuple[str, ...]:
         """The stem behind its ReLU and the end of every stage, as Lee et al., arXiv:1807.03888."""
-        # the first block's shortcut passes the stem on
+        # the first block's shortcut is the identity of the stem
         return ("blocks.0.shortcut", *(f"blocks.{end - 1}" for end in self._ends))
 
     def our_name(self, name: str) -> str:
@@ -80,7 +80,7 @@ class ResNet(Backbone):
 
 
 class FourStages(ResNet):
-    """What the networks made for ImageNet share: all but how many blocks each stage has."""
+    """The ResNets for ImageNet, which differ in the number of blocks per stage."""
 
     depths: ClassVar[tuple[int, int, int, int]]
 

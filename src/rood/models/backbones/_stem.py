@@ -1,4 +1,4 @@
-"""Where a network begins: with small images or with large ones."""
+"""The first layers of a network, for small or large images."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ Stem = Literal["small", "large"]
 
 
 def stem_of(stem: Stem, channels: int, width: int) -> tuple[nn.Conv2d, nn.Module]:
-    """A first convolution and the pooling behind it.
+    """The first convolution and the pooling after it.
 
-    small: 3x3, and nothing, for 32x32; large: 7x7 with stride 2, and a maximum, for 224x224.
+    small: 3x3 without pooling, for 32x32; large: 7x7 with stride 2 and max pooling, for 224x224.
     """
     if stem == "small":
         return nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.Identity()

@@ -1,4 +1,4 @@
-"""What every architecture offers: images to logits, and the settings that rebuild it."""
+"""The base class of architectures: images to logits, and settings that rebuild the network."""
 
 import inspect
 import math
@@ -16,9 +16,9 @@ B = TypeVar("B", bound="Backbone")
 
 
 class Backbone(nn.Module, ABC):
-    """A classifier that ends in one linear layer, `head`.
+    """A classifier that ends in a linear layer, `head`.
 
-    Its constructor takes keyword arguments alone and hands every one of them up to this one.
+    The constructor takes keyword arguments only and passes every one of them to this class.
     """
 
     def __init__(self, *, classes: int, channels: int, **settings: Any) -> None:
@@ -35,19 +35,19 @@ class Backbone(nn.Module, ABC):
 
     @property
     def name(self) -> str:
-        """Its registry name: the file it lives in."""
+        """The registry name, which is the file name."""
         return type(self).__module__.rpartition(".")[2]
 
     @final
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, which JSON can hold."""
+        """The arguments of the constructor, JSON-serialisable."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
         return {p.name: self._settings[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     @final
     @torch.no_grad()
     def initialise(self, generator: Generator) -> None:
-        """Set every weight and statistic."""
+        """Set every weight and buffer."""
         written: set[int] = set()
         for layer in self.modules():
             if self.start(layer, generator):
@@ -56,9 +56,9 @@ class Backbone(nn.Module, ABC):
             raise CapabilityError(f"no initial value is known for {', '.join(left)}")
 
     def start(self, layer: nn.Module, generator: Generator) -> bool:
-        """Set what one layer holds itself: He for convolutions, LeCun for linear layers.
+        """Initialise one layer: He for convolutions, LeCun for linear layers.
 
-        False where no first values are known for it.
+        Returns False for a layer of unknown type.
         """
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
@@ -76,12 +76,12 @@ class Backbone(nn.Module, ABC):
     @final
     @classmethod
     def from_state(cls: type[B], state: Mapping[str, Tensor], **settings: Any) -> B:
-        """The network with weights trained elsewhere, where `our_name` knows their names."""
-        with torch.device("meta"):  # draws nothing from the global generator
+        """The network with third-party weights, renamed by `our_name`."""
+        with torch.device("meta"):  # does not use the global RNG
             net = cls(**settings)
         net.to_empty(device="cpu")
         wanted = net.state_dict()
-        # older files do not count the batches, which only a momentum of None would ask for
+        # older files lack the batch counters, which only momentum=None needs
         counters = {n: torch.tensor(0) for n in wanted if n.endswith("num_batches_tracked")}
         given = counters | {net.our_name(n): t for n, t in state.items()}
         want, got = ({n: tuple(t.shape) for n, t in s.items()} for s in (wanted, given))
@@ -95,7 +95,7 @@ class Backbone(nn.Module, ABC):
         return net
 
     def our_name(self, name: str) -> str:
-        """What a tensor is called here that public weights of this architecture call `name`."""
+        """Our name of the tensor that public weights of this architecture call `name`."""
         return name
 
 

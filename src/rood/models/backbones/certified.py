@@ -1,4 +1,4 @@
-"""Any architecture, with room for the mixtures that `ccu` puts beside it."""
+"""Any architecture plus the Gaussian mixtures of CCU."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from rood.shapes import Images, Logits
 
 
 class Certified(Backbone):
-    """The logits of another architecture; `mixtures` are what the objective `ccu` learns with it.
+    """The logits of another architecture; the objective `ccu` fits `mixtures` along with it.
 
     Meinke and Hein, *Towards neural networks that provably know when they don't know*, ICLR 2020,
-    arXiv:1909.12180. The mixtures take no part in the logits; the detector `ccu` reads them.
+    arXiv:1909.12180. The mixtures do not affect the logits; the detector `ccu` reads them.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Certified(Backbone):
             centroids=centroids,
         )
         inner = registry.get(backbone)(classes=classes, channels=channels, **architecture)
-        self.head = inner.head  # before `inner`, so that it is found by this name
+        self.head = inner.head  # registered before `inner`, so that it has this name
         self.inner = inner
         pixels = channels * size**2
         self.mixtures = Kept(pixels=pixels, axes=min(axes, pixels), centroids=centroids)

@@ -20,7 +20,7 @@ class DenseNet121(DenseNet):
         start: nn.Module
         start, pool = stem_of(stem, channels, width)
         if stem == "large":
-            # before a maximum; behind a small stem the first layer normalises
+            # normalise before max pooling; after a small stem the first layer does
             start = nn.Sequential(start, nn.BatchNorm2d(width), nn.ReLU(), pool)
         super().__init__(
             start,

@@ -1,4 +1,4 @@
-"""A convolutional network without normalisation, whose logits can serve as an energy."""
+"""A convolutional network without normalisation, for energy-based models."""
 
 from torch import nn
 
@@ -9,9 +9,9 @@ from rood.shapes import Images, Logits
 class LeakyCNN(Backbone):
     """A 3x3 convolution, three 4x4 ones that halve the image, one over the 3x3 map left, a head.
 
-    Made for `jem`, with what Grathwohl et al., *Your Classifier is Secretly an Energy Based Model*,
-    ICLR 2020, arXiv:1912.03263, ask for: no normalisation, so that an energy is of one image alone,
-    and leaky rectifiers. Kernels are multiples of their stride, or samples show a grid.
+    For `jem`, as Grathwohl et al., *Your Classifier is Secretly an Energy Based Model*, ICLR 2020,
+    arXiv:1912.03263, recommend: no normalisation, so that the energy of an image depends on no
+    other, and leaky ReLUs. Kernel sizes are multiples of the stride, to avoid grid artefacts.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ class SmallCNN(Backbone):
 
     In the manner of Springenberg et al., *Striving for Simplicity: The All Convolutional Net*,
     arXiv:1412.6806: strides instead of max pooling, so that gradients reach every pixel. The last
-    convolution keeps the place of what was seen; a mean over the map takes textures for digits.
+    convolution keeps positions; with global pooling the network accepts textures as digits.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A traffic-sign network that first turns and zooms its image."""
+"""A traffic-sign network with a spatial transformer."""
 
 import torch
 from jaxtyping import Float
@@ -38,14 +38,14 @@ class STNCNN(Backbone):
     def start(self, layer: nn.Module, generator: Generator) -> bool:
         known = super().start(layer, generator)
         if layer is self.transformer.theta:
-            # begins beside the identity: upon it every sample lies on a kink, and nothing is learnt
+            # near the identity: at the identity every sample lies on a kink and the gradient is 0
             self.transformer.theta.weight.mul_(0.01)
             self.transformer.theta.bias.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
         return known
 
 
 class _Transformer(nn.Module):
-    """The image seen through an affine map that a small network chooses for it."""
+    """The image resampled by an affine map that a small network predicts."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ class VGG13(Backbone):
     """Five pairs of 3x3 convolutions, each pooled by its maximum; two hidden layers; a head.
 
     Simonyan and Zisserman, *Very Deep Convolutional Networks for Large-Scale Image Recognition*,
-    ICLR 2015, arXiv:1409.1556, without normalisation and with 512 units a hidden layer, as Lee et
+    ICLR 2015, arXiv:1409.1556, without normalisation and with 512 units per hidden layer, as Lee et
     al., *Training Confidence-Calibrated Classifiers*, ICLR 2018, arXiv:1711.09325. The vector that
     enters the hidden layers is the output of `flat`.
     """
@@ -35,5 +35,5 @@ class VGG13(Backbone):
 
 def _pair(before: int, after: int) -> list[nn.Module]:
     first, second = (nn.Conv2d(c, after, 3, padding=1) for c in (before, after))
-    # rounded up, or 28x28 would have nothing left to pool in the end
+    # rounded up: 28x28 would shrink to nothing
     return [first, nn.ReLU(), second, nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]

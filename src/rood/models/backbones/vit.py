@@ -17,8 +17,8 @@ class ViT(Backbone):
 
     Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021, arXiv:2010.11929. As wide
     and deep as DeiT-Ti, arXiv:2012.12877, by default; ViT-B/16 is size=224, patch=16, width=768,
-    heads=12. Images of another size get the positions resized. Tokens travel as a map one row
-    high, the class token first, so that layered detectors can read and change it.
+    heads=12. Positions are interpolated for other image sizes. Tokens have the form of a map one
+    row high, the class token first, so that layered detectors can read and change it.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ViT(Backbone):
     def forward(self, x: Images) -> Logits:
         if x.shape[2] % self.patch or x.shape[3] % self.patch:
             h, w = x.shape[2:]
-            raise InputError(f"expected sides that {self.patch} divides, got {h}x{w} pixels")
+            raise InputError(f"expected sides divisible by {self.patch}, got {h}x{w} pixels")
         patches = self.embed(x)  # (b, d, h, w)
         token = self.token.expand(len(x), -1, -1)
         tokens = torch.cat([token, patches.flatten(2)], dim=2)  # (b, d, n)
@@ -107,6 +107,6 @@ class _Attention(nn.Module):
     def forward(self, t: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         parts = self.qkv(t).unflatten(2, (3, self.heads, -1))
         q, k, v = parts.permute(2, 0, 3, 1, 4)  # each (b, heads, n, d / heads)
-        # written out: torch's fused kernel has no second derivative, which some scores need
+        # not torch's fused kernel, which has no second derivative
         weights = (q @ k.transpose(2, 3) / math.sqrt(q.shape[3])).softmax(dim=3)
         return self.out((weights @ v).transpose(1, 2).flatten(2))

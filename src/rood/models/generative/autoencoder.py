@@ -1,4 +1,4 @@
-"""A convolutional auto-encoder: an image, a short code, the image again."""
+"""A convolutional auto-encoder."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,15 +8,15 @@ from rood.errors import InputError
 from rood.models.generative.base import Generative
 from rood.shapes import Features, Images
 
-NARROW = 12  # pixels, times channels, for one number of the code, at least
+NARROW = 12  # least number of pixel values per number of the code
 
 
 class AutoEncoderNetwork(Generative):
-    """Two convolutions that halve the image, a linear code, and the same way back.
+    """Two convolutions of stride 2, a linear code, and a mirrored decoder.
 
     After Hinton and Salakhutdinov, *Reducing the Dimensionality of Data with Neural Networks*,
-    Science 2006, doi:10.1126/science.1127647. Smooth throughout; the last layer is linear, so that
-    no pixel saturates. Images of another size are resized on the way in and out.
+    Science 2006, doi:10.1126/science.1127647. Smooth activations and a linear last
+    layer, so that no pixel saturates. Images of other sizes are resized on input and output.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class AutoEncoderNetwork(Generative):
         )
         if size % 4 or not 1 <= numbers <= channels * size**2 / NARROW:
             raise InputError(
-                f"expected a side that 4 divides and 1 to {channels * size**2 // NARROW} numbers "
+                f"expected a side divisible by 4 and 1 to {channels * size**2 // NARROW} numbers "
                 f"of code, a twelfth of the image, got {size} and {numbers}"
             )
         side = size // 4
@@ -62,11 +62,11 @@ class AutoEncoderNetwork(Generative):
         return self.encoder(_resized(x, (self.size, self.size)))
 
     def decode(self, code: Features, size: tuple[int, int]) -> Images:
-        """The image of height and width `size` that a code stands for."""
+        """Decode a code to an image of height and width `size`."""
         return _resized(self.decoder(code), size)
 
     def reconstruct(self, x: Images) -> Images:
-        """The image that the code of x stands for."""
+        """Encode and decode x."""
         return self.decode(self.code(x), (x.shape[2], x.shape[3]))
 
 

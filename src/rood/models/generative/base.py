@@ -1,4 +1,4 @@
-"""What every network has that learns how images look, and not what they show."""
+"""The base class of generative networks."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -17,27 +17,27 @@ G = TypeVar("G", bound="Generative")
 
 
 class Generative(Backbone):
-    """A network with a code for each image; `head`, a linear probe, reads the class from the code.
+    """A network with a code for each image; `head` is a linear probe from code to class.
 
-    The probe is trained beside the network and has no influence on it; with it, such a network is a
-    `Model` like any other. It takes pixels in [0, 1] as they are: mean 0 and std 1.
+    The probe makes the network a `Model` like any other; it is trained along with the network
+    without influencing it. Pixels are not normalised: mean 0 and std 1.
     """
 
     head: nn.Linear
 
     @abstractmethod
     def code(self, x: Images) -> Features:
-        """What the probe reads."""
+        """The input of the probe."""
 
     def forward(self, x: Images) -> Logits:
         return self.head(self.code(x))
 
     def settle(self, x: Images, noise: Generator) -> None:
-        """Before the first step: set what depends on the images to come, of which x are some."""
+        """Initialise what depends on the data, from a first batch x."""
 
     @classmethod
     def of(cls: type[G], model: Model) -> G:
-        """The network of this kind that a model has."""
+        """The network inside a model, which must be of this class."""
         if not isinstance(model.net, cls):
             name = cls.__module__.rpartition(".")[2]
             raise CapabilityError(
@@ -48,7 +48,7 @@ class Generative(Backbone):
 
     @classmethod
     def on_plain_pixels(cls: type[G], model: Model) -> G:
-        """The same, and refuse a model that changes the pixels before its network sees them."""
+        """As `of`; refuses a model that normalises the pixels."""
         net = cls.of(model)
         if bool((model.mean != 0).any()) or bool((model.std != 1).any()):
             mean, std = model.mean.flatten().tolist(), model.std.flatten().tolist()
@@ -59,12 +59,12 @@ class Generative(Backbone):
 
     @classmethod
     def beside(cls, model: Model, **settings: Any) -> Model:
-        """An untrained one for the images and classes of a classifier, for the contract checks."""
+        """An untrained network for the images and classes of a classifier, for contract checks."""
         first = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
         channels = model.mean.shape[1] if first is None else first.in_channels
         if isinstance(model.net, Backbone):
             channels = model.net.channels
-        with torch.device("meta"):  # draws nothing from the global generator
+        with torch.device("meta"):  # does not use the global RNG
             net = cls(classes=model.classes, channels=channels, **settings)
         net.to_empty(device="cpu").initialise(generator(0, "weights", net.name))
         return wrap(net.to(model.mean), head="head")

@@ -1,4 +1,4 @@
-"""A generator of images and the discriminator that trains it."""
+"""DCGAN: a generator of images and its discriminator."""
 
 import math
 
@@ -9,12 +9,12 @@ from torch.nn.functional import pad
 
 from rood.shapes import Images, Scores
 
-NOISE = 100  # numbers that an image is made from
-SMALLEST = 4  # pixels of a side of the first map
+NOISE = 100  # dimension of the latent noise
+SMALLEST = 4  # side of the first map, in pixels
 
 
 class Painter(nn.Module):
-    """Noise to images in [0, 1]: a 4x4 map, doubled until it covers the image, cut to its size.
+    """Noise to images in [0, 1]: a 4x4 map, upsampled by 2 until it covers the image, cropped.
 
     Radford et al., *Unsupervised Representation Learning with Deep Convolutional Generative
     Adversarial Networks*, ICLR 2016, arXiv:1511.06434, in the size of Lee et al., *Training
@@ -43,7 +43,7 @@ class Painter(nn.Module):
 
 
 class Critic(nn.Module):
-    """Images to the logit of being real; the painter's layers the other way round."""
+    """Images to the logit of being real; the generator mirrored."""
 
     def __init__(self, shape: tuple[int, int, int], width: int = 128) -> None:
         super().__init__()
@@ -66,13 +66,13 @@ class Critic(nn.Module):
 
 
 def doublings(shape: tuple[int, int, int]) -> int:
-    """How often a 4x4 map is doubled until it covers an image."""
+    """How often a 4x4 map is upsampled by 2 to cover an image."""
     return max(1, math.ceil(math.log2(max(shape[1:]) / SMALLEST)))
 
 
 @torch.no_grad()
 def initialise(net: nn.Module, generator: Generator) -> None:
-    """Convolutions from N(0, 0.02), as in the paper; batch norm scales near 1."""
+    """Convolutions from N(0, 0.02), as in the paper; batch norm from N(1, 0.02)."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
             layer.weight.copy_(0.02 * torch.randn(layer.weight.shape, generator=generator))

@@ -1,4 +1,4 @@
-"""Two mixtures of Gaussians over images, of the images and of the outliers, in one metric."""
+"""Gaussian mixtures of ID images and of outliers in one metric, with a certified ratio."""
 
 import math
 from typing import NamedTuple
@@ -13,17 +13,17 @@ from rood.numerics.covariance import squared_distances
 from rood.shapes import Images, Scores
 from rood.threat import L2, Linf, Threat
 
-ROUNDS = 20  # of expectation and maximisation
-LEAST = 1e-3  # of the largest scale: the metric stretches no direction further
-WIDER = 4.0  # least ratio of an outlier's variance to an image's
+ROUNDS = 20  # EM iterations
+LEAST = 1e-3  # smallest scale, relative to the largest
+WIDER = 4.0  # least ratio of the variances of outliers and ID images
 
 
 class Mixtures(NamedTuple):
     r"""log g(x) = lse_k(-n/2 log v_k - d_k^2 / (2 v_k)) - log k, d_k = |u(x) - c_k|, n pixels.
 
-    u(x) = (V x / scales, (x - V' V x) / rest): the rows of V are principal axes of the images, and
-    all that is off them has one scale, so that a metric of many pixels is small on disk. Any V, any
-    c and any v make a mixture to which the certificate below applies.
+    u(x) = (V x / scales, (x - V' V x) / rest): the rows of V are principal axes of the ID images,
+    and the residual has one scale, so that the metric is small on disk. The certificate below holds
+    for any V, c and v.
     """
 
     axes: Float[Tensor, "r n"]
@@ -40,7 +40,7 @@ class Mixtures(NamedTuple):
         return torch.cat([along / scales[:-1], (flat - along @ v) / scales[-1]], dim=1)
 
     def log_densities(self, x: Images, radius: float = 0.0) -> tuple[Scores, Scores]:
-        """log g of the images, at most, and of the outliers, at least, within the radius of x."""
+        """Upper bound of log g_in and lower bound of log g_out within the radius of x."""
         u, n = self.coordinates(x), self.axes.shape[1]
         near, far = (
             squared_distances(u, c.double()).clamp_min(0) for c in (self.inside, self.outside)
@@ -51,12 +51,12 @@ class Mixtures(NamedTuple):
         return _log_mixture(near, self.log_var_in, n), _log_mixture(far, self.log_var_out, n)
 
     def log_ratio(self, x: Images, radius: float = 0.0) -> Scores:
-        """log g_in - log g_out at x; with a radius, no image within it has more."""
+        """log g_in - log g_out at x, or its upper bound within the radius."""
         inside, outside = self.log_densities(x, radius)
         return inside - outside
 
     def radius(self, threat: Threat) -> float:
-        """The largest distance, in the metric, to which a threat model lets an image go."""
+        """The largest distance in the metric that a threat model allows."""
         n = self.axes.shape[1]
         if isinstance(threat, L2):
             return threat.eps * self.stretch()
@@ -65,7 +65,7 @@ class Mixtures(NamedTuple):
         raise InputError(f"expected an L2 or L-infinity ball to certify, got {threat}")
 
     def stretch(self) -> float:
-        """The length of the longest u(x) with |x| = 1, also where V is not quite orthonormal."""
+        """max |u(x)| over |x| = 1, also if V is only nearly orthonormal."""
         v, scales = self.axes.double(), self.scales.double()
         lower = torch.linalg.qr(v.T).R.T  # V = L Q with orthonormal rows in Q
         gram = lower.T @ (lower / scales[:-1, None].square())
@@ -75,7 +75,7 @@ class Mixtures(NamedTuple):
         return max(longest.item(), 1 / scales[-1].item())
 
     def pictures(self, shape: tuple[int, int, int]) -> Images:
-        """The centroids of the images as images."""
+        """The centroids of the ID mixture as images."""
         r, scales = len(self.axes), self.scales.double()
         along, rest = self.inside.double().split([r, self.axes.shape[1]], dim=1)
         flat = (along * scales[:-1]) @ self.axes.double() + rest * scales[-1]
@@ -83,7 +83,7 @@ class Mixtures(NamedTuple):
 
 
 class Kept(nn.Module):
-    """Mixtures as buffers of a module, to be saved and moved with it."""
+    """Mixtures as buffers of a module, saved and moved with it."""
 
     def __init__(self, *, pixels: int, axes: int, centroids: int) -> None:
         super().__init__()
@@ -99,12 +99,12 @@ class Kept(nn.Module):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been put in yet."""
+        """Whether no mixtures were put in yet."""
         return not bool((self.get_buffer("scales") > 0).all())
 
     @torch.no_grad()
     def put(self, mixtures: Mixtures) -> "Kept":
-        """Take over the values of mixtures of the same sizes."""
+        """Copy the values of mixtures of the same sizes."""
         for name, value in mixtures._asdict().items():
             self.get_buffer(name).copy_(value)
         return self
@@ -119,9 +119,9 @@ def fitted(
     axes: int = 100,
     centroids: int = 100,
 ) -> Mixtures:
-    """By principal components and spherical expectation-maximisation, in float64.
+    """Fit by PCA and spherical EM in float64.
 
-    Without outliers theirs is the mixture of the images with four times the variance.
+    Without outliers, their mixture is that of the ID images with four times the variance.
     """
     n, count = images[0].numel() if len(images) else 1, len(images)
     least = max(2, centroids)
@@ -143,7 +143,7 @@ def fitted(
 
 
 def principal(images: Images, r: int) -> tuple[Float[Tensor, "{r} n"], Float[Tensor, " s"]]:
-    """The first r principal axes, the scale along each, and the scale of all that is off them."""
+    """The first r principal axes, the scale along each, and the scale of the residual."""
     flat = images.flatten(1).double()
     centred = flat - flat.mean(dim=0)
     variances, vectors = torch.linalg.eigh(centred.T @ centred / len(flat))
@@ -159,10 +159,10 @@ def principal(images: Images, r: int) -> tuple[Float[Tensor, "{r} n"], Float[Ten
 def spherical(
     u: Float[Tensor, "b m"], n: int, k: int, generator: Generator
 ) -> tuple[Float[Tensor, "{k} m"], Float[Tensor, ""]]:
-    """Centroids of a mixture of equal weights, and the one variance they share in the end.
+    """Centroids of a mixture of equal weights, and their common variance.
 
-    n is the dimension of what u describes. Begun as k-means++ begins; a centroid that nothing is
-    near stays where it is.
+    n is the dimension of the images. Initialised as in k-means++; a centroid without images does
+    not move.
     """
     centres = u[_spread(u, k, generator)]
     d = squared_distances(u, centres).clamp_min(0)
@@ -180,12 +180,12 @@ def spherical(
 
 
 def _spread(u: Float[Tensor, "b m"], k: int, generator: Generator) -> Tensor:
-    """k rows far from each other: each drawn by its squared distance from those before."""
+    """k-means++: each row drawn in proportion to its squared distance from those before."""
     first = int(torch.randint(len(u), (), generator=generator))
     chosen = [first]
     nearest = (u - u[first]).square().sum(dim=1)
     for _ in range(k - 1):
-        weights = nearest.cpu() + 1e-300  # rows that are all alike can still be drawn
+        weights = nearest.cpu() + 1e-300  # so that equal rows can be drawn
         chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
         nearest = torch.minimum(nearest, (u - u[chosen[-1]]).square().sum(dim=1))
     return torch.tensor(chosen, device=u.device)

@@ -1,4 +1,4 @@
-"""Samples of the density that the logits of a classifier imply, by a noisy ascent."""
+"""Stochastic gradient Langevin dynamics on the density implied by a classifier's logits."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from rood.shapes import Images, Scores
 
 
 def log_density(model: Model, x: Images) -> Scores:
-    """f(x) = lse(z(x)), up to a constant: the joint energy of an image and a class is -z_y."""
+    """log p(x) = lse(z(x)) up to a constant; the energy of an image and a class is -z_y."""
     return model(x).logits.float().logsumexp(dim=1)
 
 
@@ -21,10 +21,10 @@ def sampled(
     steps: int,
     step: float,
     noise: float,
-    reach: float | None = None,  # the furthest a pixel goes in a step, before the noise
+    reach: float | None = None,  # clip each step to this, before the noise
     source: Generator,  # on the images' device
 ) -> Images:
-    """x <- x + step grad log p(x) + noise N(0, 1), so many times, within [0, 1].
+    """x <- x + step grad log p(x) + noise N(0, 1), clipped to [0, 1], `steps` times.
 
     Welling and Teh, *Bayesian Learning via Stochastic Gradient Langevin Dynamics*, ICML 2011.
     """

@@ -1,4 +1,4 @@
-"""An image-text model as a zero-shot classifier over words: an ordinary `Model`."""
+"""CLIP as a zero-shot classifier over words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,20 +21,19 @@ def zero_shot(
     outside: Sequence[str],
     prompt: str = PROMPT,  # "{}" for the bare words
 ) -> Model:
-    """A classifier whose logits are exp(logit_scale) cos(image, text), in-words first.
+    """A `Model` whose logits are exp(logit_scale) cos(image, text), the ID words first.
 
-    The text features are computed once and become the weights of the head; the image is resized to
-    the size the network takes inside, bicubic and anti-aliased as CLIP's own preparation does.
-    Needs the extra `hub`.
+    The text features are computed once and become the weights of the head. Images are resized to
+    the network's own size, bicubic with antialiasing as in CLIP. Needs the extra `hub`.
     """
     if not inside or not outside:
-        raise InputError("expected at least one in-word and one out-word")
+        raise InputError("expected at least one ID word and one OOD word")
     clip, tokenizer, mean, std = _load(name)
     words = [prompt.format(w.replace("_", " ")) for w in (*inside, *outside)]
     tokens = tokenizer(words, padding=True, truncation=True, return_tensors="pt")
     if len({tuple(row) for row in tokens["input_ids"].tolist()}) < len(set(words)):
         raise CapabilityError(
-            f"expected a tokenizer that tells all words apart at {str(name)!r}, got the same "
+            f"expected a tokenizer that distinguishes all words at {str(name)!r}, got the same "
             "tokens for some: are its files there, and the words in its alphabet?"
         )
     with torch.no_grad():
@@ -62,14 +61,14 @@ class _ZeroShot(nn.Module):
 
 
 def _embedding(result: object) -> Tensor:
-    """The projected features, which some releases wrap in an output object."""
+    """The projected features, which some versions of transformers wrap in an object."""
     found = getattr(result, "pooler_output", result)
     assert isinstance(found, Tensor)
     return found
 
 
 def _load(name: str | Path):  # type: ignore[no-untyped-def]  # transformers' own types
-    """The model, its tokenizer, and the mean and std of the images it was trained on."""
+    """The model, its tokenizer, and its mean and std."""
     try:
         from transformers import AutoTokenizer, CLIPModel, ImageProcessingMixin
         from transformers.utils.constants import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
@@ -78,7 +77,7 @@ def _load(name: str | Path):  # type: ignore[no-untyped-def]  # transformers' ow
     try:
         model = CLIPModel.from_pretrained(name).eval()
         tokenizer = AutoTokenizer.from_pretrained(name)
-        # the settings alone: the image processor itself may want torchvision
+        # only the settings: the image processor may need torchvision
         settings, _ = ImageProcessingMixin.get_image_processor_dict(name)
     except (OSError, ValueError) as e:
         reason = str(e).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Programs of torch.export: the graph is open, so the last linear layer is found in it."""
+"""Programs of torch.export (.pt2): the last linear layer is found in the graph."""
 
 import io
 import json
@@ -16,13 +16,13 @@ from rood.shapes import Images
 
 
 def find(path: str, weights: str | Path | None) -> ForeignNetwork:
-    """The program in a .pt2 file. Like any program, run it only if you trust its origin."""
+    """The program in a .pt2 file. It is code: run it only if you trust its origin."""
     if weights is not None:
-        raise InputError(f"expected no weights beside {path!r}, which holds its own")
+        raise InputError(f"expected no weights beside {path!r}, which has its own")
     _refuse_pickles(path)
     try:
         program = torch.export.load(path)
-    except Exception as e:  # whatever a damaged archive leads to
+    except Exception as e:  # a damaged archive may raise anything
         raise CheckpointError(f"{path!r} is damaged or of another torch: {type(e).__name__}") from e
     whole = program.module()
     assert isinstance(whole, fx.GraphModule)
@@ -43,7 +43,7 @@ def find(path: str, weights: str | Path | None) -> ForeignNetwork:
 
 
 class _Program(nn.Module):
-    """A graph, and its last linear layer as a layer."""
+    """A graph, and its last linear layer as a module."""
 
     def __init__(self, body: nn.Module, head: nn.Module, at_once: int | None) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Program(nn.Module):
 
 
 def _opened(whole: fx.GraphModule, at_once: int | None) -> nn.Module:
-    """The network cut before its last linear layer, where the logits come straight from one."""
+    """The network cut before its last linear layer, if that layer returns the logits."""
     graph = whole.graph
     end = next(n for n in graph.nodes if n.op == "output")
     returned = end.args[0]
@@ -70,9 +70,9 @@ def _opened(whole: fx.GraphModule, at_once: int | None) -> nn.Module:
         values = [_value(whole, n) for n in names if isinstance(n, fx.Node)]
         head, last = _linear(values), features
     end.args = (last,)
-    graph.set_codegen(fx.graph.CodeGen())  # a plain argument in, a plain tensor out
+    graph.set_codegen(fx.graph.CodeGen())  # one argument, one tensor returned
     graph.eliminate_dead_code()
-    # a new module: the program's own refuses eval(), which its graph has been through
+    # a new module: the program's own refuses eval()
     return _Program(fx.GraphModule(whole, graph), head, at_once)
 
 
@@ -91,7 +91,7 @@ def _linear(values: list[Tensor]) -> nn.Linear:
 
 
 def _refuse_pickles(path: str) -> None:
-    """torch.export.load unpickles what is marked so: only files without such parts come to it."""
+    """Refuse files with pickled parts, which torch.export.load would unpickle."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -104,12 +104,12 @@ def _refuse_pickles(path: str) -> None:
     pickled = any(p.get("use_pickle") for c in configs for p in c.get("config", {}).values())
     if len(set(names)) < len(names) or "archive_format" not in parts or pickled:
         raise CheckpointError(
-            f"{path!r} holds more than tensors and a graph, which rood never unpickles: "
-            "save it anew with torch.export.save, without objects of your own"
+            f"{path!r} contains more than tensors and a graph, which rood never unpickles: "
+            "save it again with torch.export.save, without custom objects"
         )
     for name, content in parts.items():
         if name.endswith(".pt"):
             try:
                 torch.load(io.BytesIO(content), weights_only=True)
             except Exception as e:
-                raise CheckpointError(f"{path!r} holds {name!r}, which is more than tensors") from e
+                raise CheckpointError(f"{path!r} has {name!r}, which is more than tensors") from e

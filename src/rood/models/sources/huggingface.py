@@ -1,4 +1,4 @@
-"""Image classifiers of the Hugging Face hub, or of a folder saved as the hub has them."""
+"""Image classifiers of the Hugging Face hub, or of a folder in its format."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from rood.data.base import Shape
 from rood.errors import CapabilityError
 from rood.models.sources.base import ForeignNetwork, Mode
 
-MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's constants
 
 
 def find(name: str, weights: str | Path | None) -> ForeignNetwork:
-    """A model of AutoModelForImageClassification; mean, std and size from its processor's JSON."""
+    """A model of AutoModelForImageClassification; mean, std and size from its image processor."""
     net, config, settings = _read(name)
     if weights is not None:
         from rood.models.sources.python import fill
@@ -21,10 +21,10 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
         fill(net, weights)
     notes: list[str] = []
     if not settings:
-        notes.append("no image processor was found: pixels are passed on without mean and std")
+        notes.append("no image processor was found: pixels are not normalised")
     shape = _shape(config, settings)
     if settings.get("do_center_crop") or settings.get("crop_pct"):
-        notes.append("images are resized whole, where its own preparation crops their middle")
+        notes.append("images are resized without the centre crop of its own preprocessing")
     mean, std = normalisation(settings)
     labels = getattr(config, "id2label", None) or {}
     return ForeignNetwork(
@@ -41,13 +41,13 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
 
 
 def normalisation(settings: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std in units of pixels in [0, 1], whatever the processor rescales 8 bits to."""
+    """Mean and std for pixels in [0, 1], whatever range the processor rescales to."""
     if not settings:
         return (0.0,), (1.0,)
     scale = (
         255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
     )
-    scale = 1.0 if abs(scale - 1) < 1e-6 else scale  # 1/255 in six digits
+    scale = 1.0 if abs(scale - 1) < 1e-6 else scale  # 1/255 rounded to six digits
     shift = 1.0 if settings.get("rescale_offset") else 0.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -61,7 +61,7 @@ def _several(value: Any) -> tuple[float, ...]:
 
 
 def _shape(config: Any, settings: Mapping[str, Any]) -> Shape | None:
-    """What reaches the network: the crop where there is one, else what is resized to."""
+    """The input shape: of the crop if there is one, else of the resized image."""
     cropped = settings.get("do_center_crop") and settings.get("crop_size")
     size = cropped or settings.get("size") or getattr(config, "image_size", None)
     if isinstance(size, Mapping):
@@ -81,7 +81,7 @@ def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
         raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
     place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     local = offline() or place != name or Path(name).is_dir()
-    # safetensors alone: the other format is a pickle
+    # safetensors only: the other format is a pickle
     options = {"local_files_only": local, "use_safetensors": True}
     try:
         net = AutoModelForImageClassification.from_pretrained(place, **options)
@@ -92,7 +92,7 @@ def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
             f"expected an image classifier {where} at {name!r}, got: {reason}"
         ) from e
     try:
-        # the settings alone: the image processor itself may want torchvision
+        # only the settings: the image processor may need torchvision
         settings, _ = ImageProcessingMixin.get_image_processor_dict(place, local_files_only=local)
     except (OSError, ValueError):
         settings = {}

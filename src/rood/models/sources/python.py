@@ -1,4 +1,4 @@
-"""A network made by a function of somebody's module."""
+"""A network returned by a function of a Python module."""
 
 import importlib
 import sys
@@ -14,11 +14,11 @@ from rood.models.checkpoint import check_fit, load_state
 from rood.models.model import Model
 from rood.models.sources.base import ForeignNetwork
 
-PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # left by wrappers around a network
+PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # that wrappers such as DataParallel add
 
 
 def find(spec: str, weights: str | Path | None) -> ForeignNetwork:
-    """The nn.Module or `Model` that package.module:function() gives, with the weights of a file."""
+    """The network that package.module:function() returns, with the weights of a file."""
     made = _made(spec)
     if isinstance(made, Model):
         net: nn.Module = made.net
@@ -31,12 +31,12 @@ def find(spec: str, weights: str | Path | None) -> ForeignNetwork:
     if weights is not None:
         fill(net, weights)
     elif not isinstance(made, Model):
-        given["notes"] = ("no --weights were given: it has those that its function gave it",)
+        given["notes"] = ("no --weights were given: it has the weights that its function set",)
     return ForeignNetwork(net=net, name=spec, **given)
 
 
 def fill(net: nn.Module, weights: str | Path) -> None:
-    """Load tensors into a network; prefixes that every name has, and wrappers leave, may go."""
+    """Load tensors into a network, without the prefixes that wrappers add to every name."""
     state = load_state(weights)
     wanted = net.state_dict()
     while state and set(state) != set(wanted):
@@ -55,7 +55,7 @@ def fill(net: nn.Module, weights: str | Path) -> None:
 
 
 def _used(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # old files lack the count of batches, and evaluation does not use it
+    # old files lack the batch counters, which evaluation does not use
     return {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
 
 
@@ -81,7 +81,7 @@ def _made(spec: str) -> object:
 
 @contextmanager
 def _here_too() -> Iterator[None]:
-    """The working directory among the places of modules: a command's own list lacks it."""
+    """Add the working directory to sys.path, which an installed command lacks."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:

@@ -1,4 +1,4 @@
-"""Networks of timm, with the mean, std and size of their configuration."""
+"""Networks of timm, with mean, std and size from their configuration."""
 
 import importlib
 from pathlib import Path
@@ -16,7 +16,7 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
     try:
         timm = importlib.import_module("timm")
         data = importlib.import_module("timm.data")
-    except Exception as e:  # beside another torch than its torchvision's it fails in many ways
+    except Exception as e:  # with a mismatched torchvision it fails in many ways
         why = "pip install 'rood[timm]'" if isinstance(e, ModuleNotFoundError) else first_line(e)
         raise CapabilityError(f"needs timm, which does not import: {why}") from e
     try:
@@ -31,7 +31,7 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
     config: dict[str, Any] = data.resolve_model_data_config(net)
     channels, height, width = config["input_size"]
     crop = float(config.get("crop_pct") or 1)
-    note = f"images are resized whole, where its own preparation crops the middle {crop:.3g}"
+    note = f"images are resized without the centre crop of {crop:.3g} of its own preprocessing"
     own = getattr(net, "pretrained_cfg", None) or {}
     return ForeignNetwork(
         net=net,

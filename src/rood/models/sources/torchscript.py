@@ -1,4 +1,4 @@
-"""TorchScript files: logits and their gradient, but no features, which stay inside the program."""
+"""TorchScript files: logits and their gradient, but no features."""
 
 import warnings
 from pathlib import Path
@@ -10,9 +10,9 @@ from rood.models.sources.base import ForeignNetwork
 
 
 def find(path: str, weights: str | Path | None) -> ForeignNetwork:
-    """The program in a file. Like any program, run it only if you trust where it comes from."""
+    """The program in a file. It is code: run it only if you trust its origin."""
     if weights is not None:
-        raise InputError(f"expected no weights beside {path!r}, which holds its own")
+        raise InputError(f"expected no weights beside {path!r}, which has its own")
     if not Path(path).is_file():
         raise CheckpointError(
             f"expected a TorchScript file at {path!r}, or a checkpoint of rood, .safetensors, "
@@ -20,11 +20,11 @@ def find(path: str, weights: str | Path | None) -> ForeignNetwork:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit's end is announced
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit is deprecated
             net = torch.jit.load(path, map_location="cpu")
     except RuntimeError as e:
         raise CheckpointError(
-            f"{path!r} is no TorchScript file: if it holds a state_dict, which has no network, say "
+            f"{path!r} is no TorchScript file: if it is a state_dict, say "
             f"--model package.module:function --weights {path}"
         ) from e
     return ForeignNetwork(net=net, name=path)
