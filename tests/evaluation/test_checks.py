@@ -1,6 +1,7 @@
 """Each check fires on the fault it is for, is quiet on honest work, and is explained."""
 
 import inspect
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -276,8 +277,8 @@ def test_flags_of_an_unattacked_side_do_not_count(case, tmp_path):
 
 def test_an_honest_detector_of_the_zoo_raises_nothing():
     inside, outside = (data.load(f"digits:{n}", limit=16).pixels() for n in ("inside", "near"))
-    sides = measured(MSP(zoo.load("digits-ce")), inside, outside, threat=Linf(8 / 255))
-    flags = set_flags(sides)
+    how = {"threat": Linf(8 / 255), "attack": PGD(steps=10)}
+    flags = set_flags(measured(MSP(zoo.load("digits-ce")), inside, outside, **how))
     assert flags.keys() == ARRAYS.keys()
     assert fired(flags) == set()
 
@@ -486,6 +487,23 @@ def test_the_checks_state_how_many_images_are_examined():
     assert f"AUROC of {FEW} control images" in text
 
 
-def test_flags_come_in_a_fixed_order():
-    places = [check.place for check in checks()]
-    assert places == sorted(set(places))
+def test_limits_and_order_of_the_flags_stay():
+    never = math.inf
+    limits = {
+        "zero_gradient": (0.01, 0.10),
+        "untrue_gradient": (0.25, 0.50),
+        "random_search_wins": (0.02, 0.10),
+        "left_the_threat_model": (0.0, 0.0),
+        "two_calls_differ": (0.001, 0.05),
+        "batch_matters": (0.001, 0.05),
+        "transfer_beats_direct": (0.10, never),
+        "base_only": (0.10, 0.50),
+        "lost_by_rounding": (0.10, never),
+        "more_steps_gain": (0.05, 0.15),
+        "far_from_zero": (0.25, 0.40),
+        "tied_scores": (0.02, 0.10),
+        "rises_with_eps": (0.01, 0.05),
+        "one_side_only": (0.0, never),
+        "too_good": (0.80, never),
+    }
+    assert [(c.name, (c.warn, c.fail)) for c in checks()] == list(limits.items())

@@ -31,14 +31,18 @@ def sentences(rows: list[Row]) -> list[Sentence]:
     return findings.sentences(Numbers(rows))
 
 
+def text(sentence: Sentence) -> str:
+    return f"{sentence.lead} {sentence.rest}"
+
+
 def said(rows: list[Row]) -> str:
-    return "\n".join(s.text for s in sentences(rows))
+    return "\n".join(text(s) for s in sentences(rows))
 
 
 def test_a_detector_that_falls_is_named_with_network_budget_and_both_numbers() -> None:
     first = sentences(case("MSP", 0.97, 0.004))[0]
     assert first.kind == "fell"
-    assert first.text == (
+    assert text(first) == (
         "Do not trust MSP on net: an attacker who may change every pixel by 0.1 brings its AUROC "
         "from 0.97 to 0.00 (OOD images: fashion)."
     )
@@ -104,9 +108,9 @@ def test_a_high_number_behind_a_failed_attack_is_not_believed() -> None:
     rows = [*case("msp", 0.97, 0.95, verdict="fail"), flag("zero_gradient", "fail")]
     found = sentences(rows)
     assert {s.kind for s in found} == {"unbelieved"}
-    assert "Do not believe the attacked AUROC of 0.95 of msp on net" in found[0].text
-    assert "(the gradient is zero for many images)" in found[0].text
-    assert "none of its detectors can be recommended" in found[-1].text
+    assert "Do not believe the attacked AUROC of 0.95 of msp on net" in text(found[0])
+    assert "(the gradient is zero for many images)" in text(found[0])
+    assert "none of its detectors can be recommended" in text(found[-1])
     assert headline(rows) == "No detector was brought down. One attacked number cannot be believed."
 
 
@@ -119,7 +123,7 @@ def test_a_fall_is_a_fall_though_the_number_behind_a_failed_attack_may_be_lower_
     rows = [*case("msp", 0.97, 0.1, verdict="fail"), flag("random_search_wins", "fail")]
     first = sentences(rows)[0]
     assert first.kind == "fell"
-    assert "0.10 itself is not to be believed: the true one may be lower still" in first.text
+    assert "0.10 itself is not to be believed: the true one may be lower still" in text(first)
 
 
 def test_a_fall_outside_the_budget_proves_nothing() -> None:
@@ -156,7 +160,7 @@ def test_what_another_network_buys_and_costs_is_said() -> None:
         row(model=model, detector="", metric="accuracy", value=value)
         for model, value in (("ce", 0.99), ("aloe", 0.95))
     ]
-    assert sentences(rows)[-1].text == (
+    assert text(sentences(rows)[-1]) == (
         "What hardening buys: going from ce to aloe lifts the best worst-case AUROC at L∞ 0.1 from "
         "0.10 (msp) to 0.90 (knn); the accuracy on clean images goes from 0.99 to 0.95."
     )

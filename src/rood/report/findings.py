@@ -111,10 +111,6 @@ class Sentence:
     def label(self) -> str:
         return LABELS[self.kind]
 
-    @property
-    def text(self) -> str:
-        return f"{self.lead} {self.rest}"
-
 
 def headline(numbers: Numbers) -> str:
     """The whole audit in one sentence."""

@@ -19,8 +19,8 @@ FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True)
-class Example:
-    """One example: three pictures (as data URIs) and two scores."""
+class Triple:
+    """One attacked image: three pictures (as data URIs) and two scores."""
 
     original: str
     change: str
@@ -37,7 +37,7 @@ class Group:
     title: str
     aim: str
     factor: int
-    pictures: list[Example]
+    pictures: list[Triple]
 
 
 def groups(folder: Contents, numbers: Numbers) -> list[Group]:
@@ -76,7 +76,7 @@ def _group(examples: Examples, threshold: float | None) -> Group:
     biggest = float(np.abs(change).max(initial=0.0))
     factor = max((f for f in FACTORS if f * biggest <= 0.5 + 1e-4), default=1)
     pictures = [
-        Example(
+        Triple(
             _uri(original[i]),
             _uri(0.5 + factor * change[i]),
             _uri(attacked[i]),

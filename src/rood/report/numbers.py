@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from rood.evaluation.rows import Row
 
-SIDES = ("outside", "inside", "both")
 NORMS = {"linf": "L∞", "l2": "L2"}
 
 

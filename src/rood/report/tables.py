@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rood.evaluation.checks.base import Wording
-from rood.evaluation.rows import Row
+from rood.evaluation.rows import SIDES, Row
 from rood.evaluation.store import Contents
 from rood.report.findings import explain
-from rood.report.numbers import SIDES, Numbers, highest, lowest
+from rood.report.numbers import Numbers, highest, lowest
 from rood.report.words import percent, shown
 
 SEVERITY = {"-": 0, "pass": 1, "warn": 2, "fail": 3}
