@@ -48,9 +48,9 @@ def _section(check: Check) -> str:
     )
     parts = [
         f"**Measures**: {measured} {limits}",
+        *details,
         f"**Means**: {check.wording.meaning}",
         f"**Do**: {check.wording.advice}",
-        *details,
     ]
     wrapped = "\n\n".join(textwrap.fill(part, 105, break_on_hyphens=False) for part in parts)
     return f"\n## {check.name}\n\n{wrapped}\n"

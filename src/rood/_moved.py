@@ -51,7 +51,7 @@ MOVED = {
     "rood.models.clip": "rood.models.sources.clip",
     "rood.models.logits_only": "rood.models.wrap",
     "rood.offline": "rood._offline",
-    "rood.report.embed": "rood.report.figures",
+    "rood.report.embed": "rood.report.templating",
     "rood.report.flags": "rood.report.findings",
     "rood.report.histograms": "rood.report.figures",
     "rood.report.read": "rood.evaluation.store",

@@ -161,20 +161,20 @@ def unfinished(folder: Contents, numbers: Numbers) -> str:
         said.append("the manifest says that the audit has not ended")
     skipped = (str(said).partition(":")[0] for said in many(manifest, "skipped"))  # "a, b: why"
     excused = {name.strip() for names in skipped for name in names.split(",")}
-    cases = [(s, side) for s in numbers.scenarios for side in SIDES if _seen(numbers, s, side)]
+    there = {
+        (r.model, r.detector, r.dataset, r.scenario, r.side)
+        for r in numbers.rows
+        if r.metric == "auroc"
+    }
+    attacks = {(s, side) for *_, s, side in there if s in numbers.scenarios and side in SIDES}
     wanted = [
         (model, detector, dataset, scenario, side)
         for model in numbers.models
         for detector in numbers.detectors(model)
         if detector not in excused
         for dataset in numbers.datasets(model)
-        for scenario, side in [("clean", "none"), *cases]
+        for scenario, side in {("clean", "none")} | attacks
     ]
-    there = {
-        (r.model, r.detector, r.dataset, r.scenario, r.side)
-        for r in numbers.rows
-        if r.metric == "auroc"
-    }
     if missing := sum(case not in there for case in wanted):
         said.append(f"{missing} of {len(wanted)} AUROC values are missing")
     untouched = [shown(m) for m in part(manifest, "models") if m not in numbers.models]
@@ -182,12 +182,6 @@ def unfinished(folder: Contents, numbers: Numbers) -> str:
     if untouched := [name for name in untouched if name not in excused]:
         said.append(f"nothing is known yet about {', '.join(untouched)}")
     return "; ".join(said)
-
-
-def _seen(numbers: Numbers, scenario: str, side: str) -> bool:
-    return any(
-        (row.metric, row.scenario, row.side) == ("auroc", scenario, side) for row in numbers.rows
-    )
 
 
 def part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from rood.evaluation.checks.base import Case, Check, Verdict, Wording
 
 
 class TooGood(Check):
-    """AUROC with both sides attacked. It warns at L-infinity budgets of 8/255 or more only."""
+    """AUROC with both sides attacked, judged at L-infinity budgets of 8/255 or more only."""
 
     place = 15
     warn, fail = 0.80, math.inf
