@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,9 +27,8 @@ class DenseNet(Backbone):
         classes: int,
         channels: int,
         growth: int,  # channels each layer adds
-        **settings: Any,
     ) -> None:
-        super().__init__(classes=classes, channels=channels, growth=growth, **settings)
+        super().__init__(classes=classes, channels=channels)
         self.stem = first
         body: OrderedDict[str, nn.Module] = OrderedDict()
         for block, depth in enumerate(depths, start=1):

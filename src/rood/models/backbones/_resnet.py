@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -39,11 +39,8 @@ class ResNet(Backbone):
         norm: Norm,
         stem: Stem = "small",
         shortcut: Shortcut = projection,
-        **settings: Any,
     ) -> None:
-        super().__init__(
-            classes=classes, channels=channels, width=width, norm=norm, stem=stem, **settings
-        )
+        super().__init__(classes=classes, channels=channels)
         self.stem, pool = stem_of(stem, channels, width)
         self.norm = normaliser(norm, width)
         self.shrink = pool

@@ -18,16 +18,25 @@ B = TypeVar("B", bound="Backbone")
 class Backbone(nn.Module, ABC):
     """A classifier that ends in a linear layer, `head`.
 
-    The constructor takes keyword arguments only and passes every one of them to this class.
+    The constructor takes keyword arguments only, from which `settings` rebuilds the network.
     """
 
-    def __init__(self, *, classes: int, channels: int, **settings: Any) -> None:
+    _settings: dict[str, Any]
+
+    def __new__(cls: type[B], *_: Any, **given: Any) -> B:
+        """Record the keyword arguments of the constructor, with their defaults."""
+        net = super().__new__(cls)
+        named = inspect.signature(cls.__init__).parameters.values()
+        keywords = (p for p in named if p.kind is p.KEYWORD_ONLY)
+        net.__dict__["_settings"] = {p.name: given.get(p.name, p.default) for p in keywords}
+        return net
+
+    def __init__(self, *, classes: int, channels: int) -> None:
         super().__init__()
         if classes < 2 or channels < 1:
             raise InputError(f"expected classes >= 2 and channels >= 1, got {classes}, {channels}")
         self.classes = classes
         self.channels = channels
-        self._settings = {"classes": classes, "channels": channels} | settings
 
     @abstractmethod
     def forward(self, x: Images) -> Logits:
@@ -41,8 +50,7 @@ class Backbone(nn.Module, ABC):
     @final
     def settings(self) -> dict[str, Any]:
         """The arguments of the constructor, JSON-serialisable."""
-        parameters = inspect.signature(type(self).__init__).parameters.values()
-        return {p.name: self._settings[p.name] for p in parameters if p.kind is p.KEYWORD_ONLY}
+        return dict(self._settings)
 
     @final
     @torch.no_grad()

@@ -28,17 +28,8 @@ class Certified(Backbone):
         axes: int = 100,
         centroids: int = 100,
     ) -> None:
-        architecture = architecture or {}
-        super().__init__(
-            classes=classes,
-            channels=channels,
-            size=size,
-            backbone=backbone,
-            architecture=architecture,
-            axes=axes,
-            centroids=centroids,
-        )
-        inner = registry.get(backbone)(classes=classes, channels=channels, **architecture)
+        super().__init__(classes=classes, channels=channels)
+        inner = registry.get(backbone)(classes=classes, channels=channels, **(architecture or {}))
         self.head = inner.head  # registered before `inner`, so that it has this name
         self.inner = inner
         pixels = channels * size**2

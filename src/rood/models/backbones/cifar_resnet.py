@@ -35,7 +35,6 @@ class CifarResNet(ResNet):
             width=width,
             norm=norm,
             shortcut=lambda before, after, _: _Padded(after - before),
-            depth=depth,
         )
 
 

@@ -22,12 +22,5 @@ class DenseNet121(DenseNet):
         if stem == "large":
             # normalise before max pooling; after a small stem the first layer does
             start = nn.Sequential(start, nn.BatchNorm2d(width), nn.ReLU(), pool)
-        super().__init__(
-            start,
-            width,
-            (6, 12, 24, 16),
-            classes=classes,
-            channels=channels,
-            growth=growth,
-            stem=stem,
-        )
+        depths = (6, 12, 24, 16)
+        super().__init__(start, width, depths, classes=classes, channels=channels, growth=growth)

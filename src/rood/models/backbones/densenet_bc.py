@@ -37,8 +37,6 @@ class DenseNetBC(DenseNet):
             classes=classes,
             channels=channels,
             growth=growth,
-            depth=depth,
-            init=init,
         )
         self.init = init
 

@@ -17,7 +17,7 @@ class LeakyCNN(Backbone):
     def __init__(
         self, *, classes: int = 10, channels: int = 3, width: int = 32, features: int = 128
     ) -> None:
-        super().__init__(classes=classes, channels=channels, width=width, features=features)
+        super().__init__(classes=classes, channels=channels)
         sizes = [width * 2**i for i in range(4)]
         self.layers = nn.Sequential(
             nn.Conv2d(channels, width, 3, padding=1),

@@ -17,7 +17,7 @@ class SmallCNN(Backbone):
     def __init__(
         self, *, classes: int = 10, channels: int = 3, width: int = 24, features: int = 64
     ) -> None:
-        super().__init__(classes=classes, channels=channels, width=width, features=features)
+        super().__init__(classes=classes, channels=channels)
         self.layers = nn.Sequential(
             *_block(channels, width),
             *_block(width, 2 * width),

@@ -19,7 +19,7 @@ class STNCNN(Backbone):
     def __init__(
         self, *, classes: int = 43, channels: int = 3, width: int = 64, features: int = 128
     ) -> None:
-        super().__init__(classes=classes, channels=channels, width=width, features=features)
+        super().__init__(classes=classes, channels=channels)
         self.transformer = _Transformer(channels)
         self.layers = nn.Sequential(
             *_block(channels, width),

@@ -18,7 +18,7 @@ class VGG13(Backbone):
     """
 
     def __init__(self, *, classes: int = 10, channels: int = 3, width: int = 64) -> None:
-        super().__init__(classes=classes, channels=channels, width=width)
+        super().__init__(classes=classes, channels=channels)
         sizes = [channels, *(width * k for k in (1, 2, 4, 8, 8))]
         self.layers = nn.Sequential(*(m for pair in pairwise(sizes) for m in _pair(*pair)))
         self.pool = nn.AdaptiveAvgPool2d(1)  # changes nothing for 28x28 and 32x32

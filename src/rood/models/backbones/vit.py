@@ -32,10 +32,7 @@ class ViT(Backbone):
         depth: int = 12,
         heads: int = 3,
     ) -> None:
-        super().__init__(
-            **{"classes": classes, "channels": channels, "size": size, "patch": patch},
-            **{"width": width, "depth": depth, "heads": heads},
-        )
+        super().__init__(classes=classes, channels=channels)
         if size % patch or width % heads:
             raise InputError(
                 f"expected size = n patch and width = m heads, got size {size}, patch {patch}, "

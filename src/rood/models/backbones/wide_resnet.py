@@ -26,9 +26,7 @@ class WideResNet(Backbone):
         drop: float = 0.0,  # share of activations dropped between the convolutions of a block
         norm: Norm = "batch",
     ) -> None:
-        super().__init__(
-            classes=classes, channels=channels, depth=depth, widen=widen, drop=drop, norm=norm
-        )
+        super().__init__(classes=classes, channels=channels)
         if depth < 10 or (depth - 4) % 6 or widen < 1:
             raise InputError(f"expected depth = 6 n + 4 and widen >= 1, got {depth} and {widen}")
         self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)

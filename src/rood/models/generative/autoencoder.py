@@ -28,9 +28,7 @@ class AutoEncoderNetwork(Generative):
         width: int = 32,
         numbers: int = 64,  # of the code
     ) -> None:
-        super().__init__(
-            classes=classes, channels=channels, size=size, width=width, numbers=numbers
-        )
+        super().__init__(classes=classes, channels=channels)
         if size % 4 or not 1 <= numbers <= channels * size**2 / NARROW:
             raise InputError(
                 f"expected a side divisible by 4 and 1 to {channels * size**2 // NARROW} numbers "

@@ -238,15 +238,7 @@ class GlowNetwork(Generative):
         coupling: CouplingKind = "affine",
         bits: int = 8,  # per pixel that the flow sees
     ) -> None:
-        super().__init__(
-            classes=classes,
-            channels=channels,
-            levels=levels,
-            steps=steps,
-            width=width,
-            coupling=coupling,
-            bits=bits,
-        )
+        super().__init__(classes=classes, channels=channels)
         if levels < 1 or steps < 1 or not 1 <= bits <= DEPTH:
             raise InputError(
                 f"expected levels >= 1, steps >= 1 and bits from 1 to {DEPTH}, got {levels}, "
