@@ -170,7 +170,7 @@ def test_held_out_images_are_tested_on_and_never_trained_on(images, tmp_path):
         (held / "red" / f"copy{i}.png").write_bytes(file.read_bytes())
     result = invoke(*quick(images, tmp_path / "run", "--held-out", f"folder:{held}"))
     assert result.exit_code == 0, result.output
-    assert "note: data: 3 images left out that are held out as well\n" in result.stderr
+    assert "note: data: 3 images left out because they are held out\n" in result.stderr
     facts = checkpoint.read_card(tmp_path / "run" / "net.safetensors")["training"]
     assert facts["data"]["images"] == 297
     assert facts["tested_on"] == {
@@ -248,7 +248,7 @@ def test_bad_input_is_one_sentence(case, images, tmp_path, monkeypatch):
 
 def test_unlabelled_images_and_bad_places_are_refused(images, tmp_path):
     flat = ["train", "--data", f"folder:{images / 'stripes'}", "--out", str(tmp_path / "x")]
-    refused(invoke(*flat), "expected labelled images", "put them in one folder a class")
+    refused(invoke(*flat), "expected labelled images", "put them in one folder per class")
     (tmp_path / "file").write_text("")
     refused(invoke(*quick(images, tmp_path / "file" / "x")), "cannot write to")
     same_again = f"folder:{images / 'inside'}"

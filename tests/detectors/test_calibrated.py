@@ -16,8 +16,13 @@ from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.training.loop import train
 from rood.training.objectives import Batch
-from rood.training.objectives._adam import BETAS, Adam
-from rood.training.objectives.calibrated import Adversaries, Calibrated, uncertainty
+from rood.training.objectives.calibrated import (
+    BETAS,
+    Adam,
+    Adversaries,
+    Calibrated,
+    uncertainty,
+)
 from rood.training.settings import Settings
 
 NARROW = Calibrated(width=4)

@@ -19,22 +19,21 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy_training import drawn, new_model, toy
 
-import rood
 from rood.errors import InputError, RoodError
 from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.testing._support import as_in_production
 from rood.testing._support import example as as_example
 from rood.training import compiled, loop, objectives
-from rood.training.average import Average
 from rood.training.compiled import Compiled
+from rood.training.ema import EMA
 from rood.training.feed import Feed
 from rood.training.loop import Epoch, accuracy_of, robust_accuracy_of, train
 from rood.training.objectives import Objective
 from rood.training.objectives.adv import ADV
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
-from rood.training.standing import Standing
+from rood.training.state import State
 
 QUICK = Settings(epochs=4, batch_size=30, lr=0.1)
 
@@ -148,13 +147,13 @@ from pathlib import Path
 from dataclasses import replace
 torch.set_num_threads(1)
 from test_choices import QUICK, new_model, run
-for epoch in run(new_model(), replace(QUICK, epochs=40, ema=0.9), Path(sys.argv[2])):
+for epoch in run(new_model(), replace(QUICK, epochs=15, ema=0.9), Path(sys.argv[2])):
     print(epoch.epoch, flush=True)
 """
 
 
 def test_kill_9_at_any_moment_leaves_a_run_that_ends_the_same(tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=40, ema=0.9)
+    settings = replace(QUICK, epochs=15, ema=0.9)
     undisturbed = new_model()
     list(run(undisturbed, settings))
     out = tmp_path / "run"
@@ -163,7 +162,7 @@ def test_kill_9_at_any_moment_leaves_a_run_that_ends_the_same(tmp_path: Path) ->
             [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(out)],
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(Path(rood.__file__).parents[1])},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert process.stdout is not None
         for _ in range(5):
@@ -173,7 +172,7 @@ def test_kill_9_at_any_moment_leaves_a_run_that_ends_the_same(tmp_path: Path) ->
         process.communicate()
         assert process.returncode == -signal.SIGKILL
     continued = new_model()
-    assert len(list(run(continued, settings, out))) == 40
+    assert len(list(run(continued, settings, out))) == 15
     assert continued.fingerprint() == undisturbed.fingerprint()
 
 
@@ -263,8 +262,8 @@ def example(name: str) -> Objective:
 def test_only_the_end_of_an_epoch_reads_a_value(name: str) -> None:
     objective, feed = example(name), Feed(toy(30), toy(40, 3), SHIFTED, torch.device("cpu"))
     model = getattr(objective, "example_model", lambda m: m)(new_model())
-    optimizer, average = loop._optimizer(model, SHIFTED, feed.device), Average(model, 0.9)
-    now = Standing(model, optimizer, average, loop._begin(model, objective, feed))
+    optimizer, average = loop._optimizer(model, SHIFTED, feed.device), EMA(model, 0.9)
+    now = State(model, optimizer, average, loop._begin(model, objective, feed))
     loop._try_out(model, feed)
     with Waits() as waits:
         loop._one_epoch(now, loop._passes(now, objective, feed), feed, 1)
@@ -281,7 +280,7 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
         Feed(toy(), toy(40, 3), SHIFTED, device),
     )
     optimizer = loop._optimizer(model, SHIFTED, device)
-    average = Average(model, 0.9)
+    average = EMA(model, 0.9)
     loop._try_out(model, feed)
     memory = loop._begin(model, objective, feed)
     for step in range(4):

@@ -1,4 +1,4 @@
-"""AugMix: each image mixed with chains of small changes to it, batched, where the images lie."""
+"""AugMix, batched on the device of the images."""
 
 import math
 
@@ -9,20 +9,20 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from rood.shapes import Images, Scores, wide
 
-WIDTH = 3  # chains an image
-DEPTH = 3  # changes a chain, at most
-DRAWS = WIDTH * (3 * DEPTH + 2) + 1  # numbers that one image needs
+WIDTH = 3  # chains per image
+DEPTH = 3  # most changes per chain
+DRAWS = WIDTH * (3 * DEPTH + 2) + 1  # random numbers per image
 CHANGES = 8
 AUTOCONTRAST, POSTERIZE, SOLARIZE, ROTATE, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y = range(8)
 
 
 def mixed(x: Images, severity: float, u: Float[Tensor, "b draws"]) -> Images:
-    """x' = m x + (1 - m) sum_i w_i chain_i(x), m even in [0, 1], w even on the simplex.
+    """x' = m x + (1 - m) sum_i w_i chain_i(x), m uniform in [0, 1], w uniform on the simplex.
 
-    A chain is one to three changes, each of a kind and strength drawn for each image. Hendrycks et
-    al., *AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty*, ICLR 2020,
-    arXiv:1912.02781. Of its kinds equalise is missing, and the loss has no Jensen-Shannon term.
-    `u` are numbers in [0, 1), DRAWS an image, which decide everything.
+    A chain is one to three changes, each of a kind and strength drawn per image. Hendrycks et al.,
+    *AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty*, ICLR 2020,
+    arXiv:1912.02781. Of its kinds equalise is missing, and the loss has no Jensen-Shannon term. `u`
+    holds DRAWS numbers in [0, 1) per image, which determine the result.
     """
     b = len(x)
     m, weights, depths, rest = u.split([1, WIDTH, WIDTH, 3 * WIDTH * DEPTH], dim=1)

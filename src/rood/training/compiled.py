@@ -1,4 +1,4 @@
-"""The network through torch.compile, while it is trained and not beyond."""
+"""torch.compile of the network, for the time of training only."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from torch import nn
 from rood.models.model import Model
 
 BACKEND = "inductor"
-GRAPHS = 64  # of all parts together: for torch they are one function with several versions
+GRAPHS = 64  # over all parts, which torch counts as versions of one function
 MODE: str | None = None  # as torch.compile has it: None, "reduce-overhead", "max-autotune"
 
 
 class Compiled:
-    """Every part of a network that has parts itself and does not hold the head.
+    """Compiles every composite submodule that does not contain the head.
 
-    The head stays as it is: the model listens to what it is given, which a compiled layer does not
-    let it do. One graph for each shape and mode, which training has few of.
+    The head stays eager: the model hooks its input, and compiled layers ignore hooks. There is one
+    graph per shape and mode.
     """
 
     def __init__(self, model: Model, wanted: bool) -> None:
@@ -27,7 +27,7 @@ class Compiled:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Compiled inside the block, as before after it."""
+        """Run compiled inside the block."""
         for part, call in self.calls:
             part._compiled_call_impl = call
         try:
@@ -39,7 +39,7 @@ class Compiled:
 
 
 def _compiled(part: nn.Module) -> Callable[..., Any]:
-    # in a function of ours: torch takes the methods of its own layers for not worth compiling
+    # a function of ours: torch skips methods that are defined in its own modules
     def call(*inputs: Any) -> Any:
         return part._call_impl(*inputs)
 

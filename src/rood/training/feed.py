@@ -1,4 +1,4 @@
-"""The batches of every training step, drawn and moved on the device where the data lies."""
+"""The batches of every training step, drawn and augmented on the device of the data."""
 
 import torch
 from jaxtyping import Int
@@ -16,10 +16,9 @@ from rood.training.settings import Augment, Settings
 
 
 class Feed:
-    """Step by step what is trained on: a function of the seed, the epoch and the step alone.
+    """The batch of each step: a function of seed, epoch and step alone.
 
-    Of several processes each gets its share of the batch, whose images are moved as they would be
-    for one process.
+    Each of several processes gets its share, augmented as it would be in a single process.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Feed:
         self.outliers = None if outliers is None else outliers.images.to(device)
         self.size = min(settings.batch_size, len(data))
         self.outlier_size = settings.outlier_batch or self.size
-        self.steps = len(data) // self.size  # what is left over waits for another epoch
+        self.steps = len(data) // self.size  # the rest is left out of this epoch
         self._orders: dict[str, tuple[int, Tensor]] = {}
         for size in (self.size, self.outlier_size):
             if size % share.processes:
@@ -46,7 +45,7 @@ class Feed:
                 )
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """What step number `step` of an epoch trains on."""
+        """The batch of step `step` in an epoch."""
         which = self._places("images", len(self.images), self.size, epoch, step)
         x = self._pixels("images", self.images[which], self.size, epoch, step)
         if self.outliers is None:
@@ -60,13 +59,13 @@ class Feed:
         )
 
     def some(self, n: int) -> Batch:
-        """Up to n of the images and of the outliers, evenly spaced, as they are stored."""
+        """Up to n images and n outliers, evenly spaced, not augmented."""
         x, y = _thin(self.images, n), _thin(self.labels, n)
         outliers = None if self.outliers is None else _unit(_thin(self.outliers, n))
         return Batch(_unit(x), y, outliers)
 
     def _places(self, what: str, n: int, size: int, epoch: int, step: int) -> Int[Tensor, " s"]:
-        """A share of a shuffle of all n places; of several, where an epoch needs more than n."""
+        """Indices of a step, from one shuffle of all n, or several where an epoch needs more."""
         if self._orders.get(what, (0, None))[0] != epoch:
             source = generator(self.settings.seed, "order", what, epoch)
             rounds = -(-self.steps * size // n)
@@ -86,7 +85,7 @@ class Feed:
         return x
 
     def _sent(self, draws: Tensor) -> Tensor:
-        """This process's share, on the device; from pinned memory, so that no step waits for it."""
+        """This process's share on the device, through pinned memory so that no step waits."""
         draws = self.share.of(draws)
         if self.device.type != "cuda":
             return draws.to(self.device)
@@ -103,14 +102,14 @@ def _thin(rows: Tensor, n: int) -> Tensor:
 
 
 def drawn_moves(n: int, augment: Augment, source: torch.Generator) -> Int[Tensor, "{n} 3"]:
-    """For each image how far down and right it is cut out, and whether it is mirrored."""
+    """Per image: row and column of the crop, and whether it is mirrored."""
     places = torch.randint(0, 2 * augment.shift + 1, (2, n), generator=source)
     mirrored = torch.rand(n, generator=source) < 0.5 if augment.flip else torch.zeros(n)
     return torch.cat([places, mirrored.long()[None]]).T
 
 
 def moved(images: Tensor, shift: int, moves: Int[Tensor, "n 3"]) -> Tensor:
-    """Each image moved and mirrored by a draw of its own, all in one gather."""
+    """Every image shifted and mirrored by its own draw, in one gather."""
     n, _, h, w = images.shape
     s, device = shift, images.device
     down, right, mirrored = moves.view(n, 3, 1).unbind(dim=1)  # (n, 1)

@@ -1,4 +1,4 @@
-"""The passes of a training step as one CUDA graph, so that no kernel waits for Python."""
+"""The passes of a training step as one CUDA graph, without launch overhead."""
 
 from collections.abc import Callable
 
@@ -9,17 +9,17 @@ from torch import Generator, Tensor
 from rood.models.model import Model
 from rood.training.objectives.base import Batch
 
-Passes = Callable[[Batch, Generator], Float[Tensor, ""]]  # forward and backward; gives the loss
+Passes = Callable[[Batch, Generator], Float[Tensor, ""]]  # forward and backward; returns the loss
 
-WARM_UP = 3  # steps before the capture, in which libraries choose their kernels
+WARM_UP = 3  # steps before the capture, in which libraries select kernels
 
 
 class Graphed:
-    """`passes`, recorded on its first batch and replayed on those that follow.
+    """`passes`, captured on the first batch and replayed on the others.
 
-    The inner steps of an attack are hundreds of kernels that take less time than it takes to ask
-    for them. Batches must have one shape, and the passes may not look at a value on the host. What
-    is drawn comes from a generator of the device, so weights differ from those trained without.
+    The inner steps of an attack are hundreds of kernels shorter than their launch. All batches must
+    have one shape, and the passes may not synchronise with the host. Random numbers come from a
+    generator on the device, so the weights differ from those of a run without graphs.
     """
 
     def __init__(self, passes: Passes, model: Model) -> None:
@@ -27,7 +27,7 @@ class Graphed:
         self.batch: Batch | None = None
 
     def __call__(self, batch: Batch, noise: Generator) -> Float[Tensor, ""]:
-        """The passes on another batch; the gradients are in the parameters afterwards."""
+        """Replay the passes on a batch; fills the gradients."""
         if self.batch is None:
             self.record(batch)
         assert self.batch is not None
@@ -38,7 +38,7 @@ class Graphed:
         return self.loss
 
     def record(self, batch: Batch) -> None:
-        """Run the passes a few times, undo what that did, and record them."""
+        """Warm up, restore the buffers, and capture the passes."""
         outliers = None if batch.outliers is None else batch.outliers.clone()
         self.batch = Batch(batch.x.clone(), batch.y.clone(), outliers)
         self.source = torch.Generator(batch.x.device)
@@ -54,7 +54,7 @@ class Graphed:
         for buffer, value in zip(self.model.buffers(), before, strict=True):
             buffer.copy_(value)
         for p in self.model.parameters():
-            p.grad = None  # so that the graph has its own, which every replay writes anew
+            p.grad = None  # the graph allocates its own, which every replay overwrites
         with torch.cuda.graph(self.graph):
             self.loss = self.passes(self.batch, self.source)
 

@@ -24,12 +24,12 @@ from rood.training.loop import Epoch, accuracy_of, train
 from rood.training.parallel import first
 from rood.training.recipe import Recipe
 
-SETTLED = 512  # training images that a network of how images look is shown before its first step
-_LEAST_STD = 1 / 255  # of a channel: one that never changes would divide by 0
+SETTLED = 512  # training images that initialise a generative network
+_LEAST_STD = 1 / 255  # of a channel: a constant one has none
 
 
 def parts(recipe: Recipe) -> dict[str, ImageSet]:
-    """The images to fit, calibrate and test on: the latter two held out, or divided by content."""
+    """The images to fit, calibrate and test on: the last two held out, or split by content."""
     images = _labelled(recipe, recipe.data)
     if recipe.held_out is None:
         divided = data.split(images, "", **SHARES)
@@ -48,14 +48,14 @@ def parts(recipe: Recipe) -> dict[str, ImageSet]:
 def run(
     recipe: Recipe,
     out: Path,  # the weights file; its card goes beside it
-    command: str,  # that does it again, for the card
+    command: str,  # that trains it again, for the card
     *,
     device: str | torch.device = "cpu",
-    half: bool = False,  # weights rounded to float16, which halves the file
+    half: bool = False,  # round the weights to float16
 ) -> Iterator[Epoch]:
-    """Train a network and write it, one epoch for each record drawn.
+    """Train a network and write it, one epoch per record drawn.
 
-    A run that was stopped continues from the folder `out` + ".training", removed at the end.
+    An interrupted run continues from the folder `out` + ".training", which is removed at the end.
     """
     if recipe.objective.needs_outliers and recipe.outliers is None:
         raise recipe.objective.no_outliers()
@@ -113,7 +113,7 @@ def _trained(
 
 
 def start(recipe: Recipe, images: ImageSet) -> Model:
-    """The network of a recipe before its first step."""
+    """The untrained network of a recipe."""
     net = backbones.create(
         recipe.backbone,
         classes=len(images.classes),
@@ -124,7 +124,7 @@ def start(recipe: Recipe, images: ImageSet) -> Model:
     if isinstance(net, Generative):
         some = images.thin(SETTLED).pixels()
         net.settle(some, generator(recipe.settings.seed, "settle"))
-        return wrap(net, head="head")  # it takes pixels as they are
+        return wrap(net, head="head")  # takes pixels without normalisation
     mean, std = _statistics(images)
     return wrap(net, mean=recipe.mean or mean, std=recipe.std or std)
 
@@ -133,12 +133,12 @@ def _labelled(recipe: Recipe, spec: str, shape: Shape | None = None) -> ImageSet
     """Labelled images whose classes all have names."""
     images = data.load(spec, shape=shape, skip_bad=recipe.skip_bad)
     if shape is None and recipe.size is not None:
-        # read again, not resized: an audit reads them so, and must divide them alike
+        # read again, not resized: an audit reads them so and must split them alike
         wanted = (images.shape[0], recipe.size, recipe.size)
         images = data.load(spec, shape=wanted, skip_bad=recipe.skip_bad)
     if images.labels is None or not len(images):
         raise InputError(
-            f"expected labelled images in {spec!r}, got none: put them in one folder a class"
+            f"expected labelled images in {spec!r}, got none: put them in one folder per class"
         )
     if images.classes:
         return images
@@ -147,11 +147,11 @@ def _labelled(recipe: Recipe, spec: str, shape: Shape | None = None) -> ImageSet
 
 
 def _without(images: ImageSet, held: ImageSet) -> ImageSet:
-    """The training images that are not held out as well."""
+    """The training images without those that are held out."""
     keep = torch.from_numpy(~np.isin(images.hashes(), held.hashes()))
     if bool(keep.all()):
         return images
-    note = f"{int((~keep).sum())} images left out that are held out as well"
+    note = f"{int((~keep).sum())} images left out because they are held out"
     return replace(images.take(keep), notes=(*images.notes, note))
 
 

@@ -1,4 +1,4 @@
-"""The one training loop: every step in sight, every random number seeded by what it is for."""
+"""The training loop; every random number is seeded by its purpose."""
 
 import math
 import time
@@ -19,30 +19,30 @@ from rood.models.model import Model
 from rood.seeds import generator
 from rood.threat import Linf
 from rood.training import state
-from rood.training.average import Average
 from rood.training.compiled import Compiled
+from rood.training.ema import EMA
 from rood.training.feed import Feed
 from rood.training.graphed import Graphed, Passes
 from rood.training.objectives.base import Batch, Objective
 from rood.training.objectives.robust import Robust
 from rood.training.parallel import join
 from rood.training.settings import Settings
-from rood.training.standing import Standing
+from rood.training.state import Saved, State
 
-SHOWN = 10_000  # images, and outliers, that an objective sees before the first step
+SHOWN = 10_000  # images, and outliers, that `Objective.begin` gets
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one pass over the data came to."""
+    """The record of one pass over the data."""
 
-    epoch: int  # 1 for the first
-    epochs: int  # how many there will be
+    epoch: int  # from 1
+    epochs: int  # in all
     loss: float  # mean over the steps
     lr: float  # of the last step
     seconds: float
-    accuracy: float | None  # on the held-out images, where there are any
-    robust_accuracy: float | None = None  # on some of them under PGD-10, where that was asked for
+    accuracy: float | None  # on the held-out images; None without any
+    robust_accuracy: float | None = None  # under PGD-10, where settings.robust is set
 
 
 def train(
@@ -56,11 +56,11 @@ def train(
     out: Path | None = None,  # folder for the state after each epoch, to continue from
     device: str | torch.device = "cpu",
 ) -> Iterator[Epoch]:
-    """Train `model` in place, one epoch for each record drawn; then it is in eval mode and frozen.
+    """Train `model` in place, one epoch per record drawn; afterwards it is frozen, in eval mode.
 
-    The same call on a folder `out` continues where it stopped, and ends with the weights of an
-    undisturbed run, to the last bit on the CPU. Epochs done before are yielded from its records.
-    Under `torchrun` every process makes this call, and each batch is shared between them.
+    The same call on the same folder `out` continues an interrupted run and ends with the weights of
+    an uninterrupted one, bit for bit on the CPU; records of earlier epochs are yielded again. Under
+    `torchrun` every process makes this call and works on its share of each batch.
     """
     settings = settings or Settings()
     _check(model, objective, data, outliers)
@@ -94,8 +94,8 @@ def _epochs(
     settings = feed.settings
     optimizer = _optimizer(model, settings, feed.device)
     memory = _begin(model, objective, feed)
-    average = Average(model, settings.ema)
-    now = Standing(model, optimizer, average, memory)
+    average = EMA(model, settings.ema)
+    now = State(model, optimizer, average, memory)
     done = _continue(now, out, run)
     kept = len(done)
     _try_out(model, feed)
@@ -116,7 +116,7 @@ def _epochs(
             if out is not None and (epoch % settings.save_every == 0 or epoch == settings.epochs):
                 kept = epoch
                 if feed.share.first:
-                    state.save(out, state.State(now.tensors(), done), run)
+                    state.save(out, Saved(now.tensors(), done), run)
             with average.shown(model):
                 yield record
     finally:
@@ -124,8 +124,8 @@ def _epochs(
         model.eval().requires_grad_(False)
 
 
-def _passes(now: Standing, objective: Objective, feed: Feed) -> Passes:
-    """The forward and backward passes of a step: gradients into the parameters, the loss out."""
+def _passes(now: State, objective: Objective, feed: Feed) -> Passes:
+    """The forward and backward pass of a step: fills the gradients, returns the loss."""
     half = _in_half(feed.settings, feed.device)
 
     def passes(batch: Batch, noise: torch.Generator) -> Tensor:
@@ -143,8 +143,8 @@ def _in_half(settings: Settings, device: torch.device) -> bool:
     return settings.half and device.type == "cuda"
 
 
-def _one_epoch(now: Standing, passes: Passes, feed: Feed, epoch: int) -> float:
-    """The mean loss of all steps. No step waits for the GPU; the mean is read at the end."""
+def _one_epoch(now: State, passes: Passes, feed: Feed, epoch: int) -> float:
+    """The mean loss of all steps, read at the end so that no step waits for the GPU."""
     settings, model, optimizer = feed.settings, now.model, now.optimizer
     total = torch.zeros((), device=feed.device)
     model.train()
@@ -166,7 +166,7 @@ def _one_epoch(now: Standing, passes: Passes, feed: Feed, epoch: int) -> float:
 
 @torch.no_grad()
 def accuracy_of(model: Model, data: ImageSet, batch_size: int = 500) -> float:
-    """The share of images whose largest logit is that of their label."""
+    """The share of images that are classified correctly."""
     device = model.mean.device
     right = sum(
         int((model(x.to(device)).logits.argmax(dim=1).cpu() == y).sum())
@@ -178,7 +178,7 @@ def accuracy_of(model: Model, data: ImageSet, batch_size: int = 500) -> float:
 def robust_accuracy_of(
     model: Model, data: ImageSet, eps: float, *, seed: int = 0, batch_size: int = 500
 ) -> float:
-    """The same after PGD with 10 steps in the L-infinity ball of radius eps."""
+    """The share that is still right after PGD-10 in the L-infinity ball of radius eps."""
     device, right = model.mean.device, 0
     for x, y in data.batches(batch_size, device):
         noise = generator(seed, "robust accuracy")
@@ -191,7 +191,7 @@ def robust_accuracy_of(
 def _measure(
     model: Model, objective: Objective, held_out: ImageSet | None, settings: Settings
 ) -> tuple[float | None, float | None]:
-    """Accuracy and robust accuracy, each where it can be had and was asked for."""
+    """Accuracy and robust accuracy; None for what is not measured."""
     if held_out is None:
         return None, None
     accuracy = accuracy_of(model, held_out)
@@ -222,7 +222,7 @@ def _optimizer(model: Model, settings: Settings, device: torch.device) -> torch.
 
 @contextmanager
 def _drawing_from(source: torch.Generator) -> Iterator[None]:
-    """Layers that draw by themselves, as dropout does, draw from here where they are on the CPU."""
+    """Let layers that draw by themselves, such as dropout on the CPU, draw from `source`."""
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(source.get_state())
         yield
@@ -230,7 +230,7 @@ def _drawing_from(source: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def _fastest_convolutions(device: torch.device) -> Iterator[None]:
-    """Let cuDNN try which of its ways is fastest: the shapes of all steps are the same."""
+    """Let cuDNN benchmark its algorithms: all steps have the same shapes."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = before or device.type == "cuda"
     try:
@@ -241,7 +241,7 @@ def _fastest_convolutions(device: torch.device) -> Iterator[None]:
 
 @torch.no_grad()
 def _try_out(model: Model, feed: Feed) -> None:
-    """One image in float32, where the model confirms its head: under autocast it could not."""
+    """Pass one image in float32: the model verifies its head, which fails under autocast."""
     model.eval()
     model(feed.batch(1, 0).x[:1])
 
@@ -263,13 +263,13 @@ def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSe
 
 
 def _begin(model: Model, objective: Objective, feed: Feed) -> nn.Module | None:
-    """What the objective keeps from step to step, where it keeps something."""
+    """The memory of the objective; None for objectives without one."""
     if not objective.has_memory:
         return None
     if feed.share.processes > 1:
         raise InputError(
-            f"expected one process for {objective.name}, which keeps something from step to step, "
-            f"got {feed.share.processes}: train without torchrun"
+            f"expected one process for {objective.name}, which has a memory of its own, got "
+            f"{feed.share.processes}: train without torchrun"
         )
     noise = generator(feed.settings.seed, "begin")
     memory = objective.begin(model, feed.some(SHOWN), noise)
@@ -277,7 +277,7 @@ def _begin(model: Model, objective: Objective, feed: Feed) -> nn.Module | None:
 
 
 def _check_whole(
-    now: Standing, objective: Objective, loss: float, epoch: int, kept: int, out: Path | None
+    now: State, objective: Objective, loss: float, epoch: int, kept: int, out: Path | None
 ) -> None:
     if not math.isfinite(loss):
         what = f"the loss is {loss}"
@@ -291,8 +291,8 @@ def _check_whole(
     raise RoodError(f"training broke down in epoch {epoch}, {what}: lower lr and try again{good}")
 
 
-def _continue(now: Standing, out: Path | None, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Take over the state in `out`; the records of the epochs that are done."""
+def _continue(now: State, out: Path | None, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Restore the state saved in `out`; returns the records of its epochs."""
     found = None if out is None else state.load(out, run)
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""Images to train against: several sources joined, without what the network must know or meet."""
+"""Outliers to train against: sources joined, without ID classes, ID images and test images."""
 
 import re
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ def load(
 ) -> ImageSet:
     """The outliers SPEC[,SPEC...] for a network that is trained on `images`.
 
-    Left out, and counted in the notes: classes that the network itself has, images that `images`
-    holds too, and exact or near duplicates of the sets it is to be tested on, `unseen`.
+    Left out, and counted in the notes: classes of the network, duplicates of `images`, and exact or
+    near duplicates of the sets that it will be tested on, `unseen`.
     """
     parts = [
         without_classes(data.load(s, shape=images.shape, skip_bad=skip_bad), images.classes)
@@ -33,7 +33,7 @@ def load(
 
 
 def listed(spec: str) -> list[str]:
-    """The specs in SPEC,SPEC: a comma ends one where the next kind of source is named."""
+    """The specs in SPEC,SPEC: a comma separates them where a kind of source follows."""
     kinds = "|".join(map(re.escape, data.registry.files))
     return [s.strip() for s in re.split(rf",(?=\s*(?:{kinds}):)", spec)]
 
@@ -41,7 +41,7 @@ def listed(spec: str) -> list[str]:
 def without_repeats(
     outliers: ImageSet, images: ImageSet, unseen: Sequence[ImageSet] = ()
 ) -> ImageSet:
-    """The outliers that repeat none of the images and resemble none of the unseen ones."""
+    """The outliers without duplicates of the images and near duplicates of unseen ones."""
     exact = equal(outliers, (images, *unseen))
     near = resembles(outliers, unseen) & ~exact
     notes = list(outliers.notes)

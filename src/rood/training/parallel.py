@@ -1,7 +1,7 @@
-"""Several processes as one: each works on a share of the batch, all hold the same weights.
+"""Data-parallel training under `torchrun`: every process works on its share of each batch.
 
-`torchrun` starts the processes and says in the environment who is who. Batch statistics are those
-of a process's own share; gradients and running statistics are averaged after every step.
+Batch statistics are those of a process's own share; gradients and running statistics are averaged
+after every step, so that all processes hold the same weights.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from rood.models.model import Model
 
 @dataclass(frozen=True)
 class Rank:
-    """This process among all: number `rank` of `processes`."""
+    """This process: number `rank` of `processes`."""
 
     rank: int = 0
     processes: int = 1
@@ -29,12 +29,12 @@ class Rank:
         return self.rank == 0
 
     def of(self, batch: Tensor) -> Tensor:
-        """The part of a batch that is this process's."""
+        """This process's part of a batch."""
         return batch if self.processes == 1 else batch[self.rank :: self.processes]
 
     @torch.no_grad()
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its mean over all processes, in one exchange."""
+        """Replace each tensor by its mean over all processes, in one all-reduce."""
         if self.processes == 1 or not tensors:
             return
         flat = torch.cat([t.flatten() for t in tensors])
@@ -45,14 +45,14 @@ class Rank:
             tensor.copy_(part.view_as(tensor))
 
     def average_step(self, model: Model) -> None:
-        """Make one step's gradients and batch-norm statistics those of the whole batch."""
+        """Average the gradients and running statistics of one step."""
         if self.processes > 1:
             gradients = [p.grad for p in model.parameters() if p.grad is not None]
             self.average(gradients + [b for b in model.net.buffers() if b.is_floating_point()])
 
     @torch.no_grad()
     def agree(self, model: Model) -> None:
-        """Give every process the weights of the first."""
+        """Broadcast the weights of the first process."""
         if self.processes > 1:
             for value in model.state_dict().values():
                 dist.broadcast(value, src=0)
@@ -67,7 +67,7 @@ def first() -> bool:
 
 
 def join(device: torch.device) -> tuple[Rank, torch.device]:
-    """Meet the other processes that torchrun started, where it did; who this is, and its device."""
+    """Join the process group of torchrun, if there is one; returns this process and its device."""
     if "TORCHELASTIC_RUN_ID" not in os.environ and not dist.is_initialized():
         return Rank(), device
     if device.type == "cuda" and device.index is None:

@@ -15,26 +15,25 @@ from rood.training.objectives import Objective, registry
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Settings
 
-# ALOE's rule, floor(255 eps + 1) steps of 1/255, is dear beyond this
+# beyond it ALOE's rule, floor(255 eps + 1) steps of 1/255, is expensive
 _FINE = 4 / 255
 _COARSE_STEPS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to train on, what to train, and how."""
+    """Data, network, objective and settings of one training."""
 
-    data: str  # where nothing is held out, a part of it is trained on
-    held_out: str | None = None  # labelled images that measure the accuracy
+    data: str  # split where nothing is held out
+    held_out: str | None = None  # labelled images to measure accuracy on
     outliers: str | None = None  # SPEC[,SPEC...]
-    unseen: tuple[
-        str, ...
-    ] = ()  # OOD sets for later tests: outliers that show the same are dropped
-    size: int | None = None  # pixels of a side; None: the images' own
+    # OOD sets for later tests; outliers that repeat one of their images are left out
+    unseen: tuple[str, ...] = ()
+    size: int | None = None  # side in pixels; None: as the images are
     skip_bad: bool = False
     backbone: str = "small_cnn"
     architecture: dict[str, object] = field(default_factory=dict)
-    mean: tuple[float, ...] = ()  # of each channel; empty: that of the training images
+    mean: tuple[float, ...] = ()  # per channel; empty: of the training images
     std: tuple[float, ...] = ()
     objective: Objective = field(default_factory=CrossEntropy)
     settings: Settings = field(default_factory=Settings)
@@ -79,7 +78,7 @@ def _complete(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, A
 
 
 def words(path: Path) -> dict[str, Any]:
-    """What a settings file says, as it stands."""
+    """The content of a TOML file."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as e:
@@ -89,7 +88,7 @@ def words(path: Path) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The words with others on top; those of the objective and the settings need no table."""
+    """The values with options on top; options of settings and objective need no table."""
     result = {"settings": {}, "objective": "cross_entropy"} | dict(values)
     for key, value in options.items():
         if key in Settings.__dataclass_fields__:
@@ -104,7 +103,7 @@ def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
 
 
 def read(values: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe from TOML, where the objective is a name, or a table with its name and options."""
+    """A recipe from TOML; the objective is a name, or a table with name and options."""
     given = dict(values)
     if "data" not in given:
         raise ConfigError(f"{where}: expected `data`, the images to train on, got none")
@@ -132,7 +131,7 @@ def _named(said: object, where: str = "objective") -> dict[str, Any]:
 
 
 def _with_steps(options: dict[str, Any], default: int | None) -> dict[str, Any]:
-    """The inner attack's steps where only some of eps, steps, step are given."""
+    """Complete the steps of the inner attack from those of eps, steps and step that are given."""
     eps, steps = options.get("eps"), options.get("steps", default)
     if not isinstance(eps, int | float) or "step" in options:
         return options

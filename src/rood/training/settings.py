@@ -1,4 +1,4 @@
-"""What a training run depends on besides its data and objective; a TOML file can hold it."""
+"""Settings of a training run besides data and objective, as a TOML file may give them."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -9,11 +9,11 @@ from rood.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """What is done to each training image, anew in every epoch."""
+    """Augmentation of each training image, drawn anew in every epoch."""
 
-    shift: int = 0  # pixels, at most, in each direction; what enters is black
-    flip: bool = False  # left and right, for half of the images
-    augmix: float = 0.0  # severity of AugMix's chains, at most 10; its paper has 3; 0: none
+    shift: int = 0  # largest shift in pixels, each direction; filled with black
+    flip: bool = False  # mirror half of the images horizontally
+    augmix: float = 0.0  # severity of AugMix, at most 10 (its paper: 3); 0: none
 
     def __post_init__(self) -> None:
         if self.shift < 0:
@@ -24,24 +24,24 @@ class Augment:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How steps are taken; the learning rate rises in a warm-up, then falls as a cosine."""
+    """Optimizer, schedule and precision; the learning rate warms up, then decays as a cosine."""
 
     epochs: int = 30
-    batch_size: int = 128  # images a step, of all processes together
-    outlier_batch: int | None = None  # outliers a step; None: as many as images
-    optimizer: Literal["sgd", "adam"] = "sgd"  # with Nesterov momentum; Adam for energies and GANs
+    batch_size: int = 128  # images per step, over all processes
+    outlier_batch: int | None = None  # outliers per step; None: batch_size
+    optimizer: Literal["sgd", "adam"] = "sgd"  # sgd: with Nesterov momentum
     lr: float = 0.1
-    warmup: float = 0.0  # share of all steps
+    warmup: float = 0.0  # share of all steps, linear
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    ema: float = 0.0  # evaluate and deliver a running mean of the weights that decays so; 0: none
+    ema: float = 0.0  # decay of the weights' EMA, which is evaluated and delivered; 0: none
     augment: Augment = field(default_factory=Augment)
     seed: int = 0
-    half: bool = True  # on a GPU: bfloat16 where torch holds it safe; else float32 and TF32
-    compile: bool = False  # torch.compile the network: minutes at the start, faster steps
-    graph: bool = False  # on a GPU: record the passes of a step once and replay them, see graphed
-    save_every: int = 1  # epochs between two states on disk; the last is always kept
-    robust: int = 0  # held-out images that are attacked after each epoch; 0: none
+    half: bool = True  # on a GPU: bfloat16 autocast; False: float32 and TF32
+    compile: bool = False  # torch.compile: minutes at the start, faster steps
+    graph: bool = False  # on a GPU: replay each step as a CUDA graph, see `graphed`
+    save_every: int = 1  # epochs between saved states; the last is always saved
+    robust: int = 0  # held-out images attacked after each epoch; 0: none
 
     def __post_init__(self) -> None:
         _positive(
@@ -65,13 +65,13 @@ class Settings:
             )
 
     def lr_at(self, share: float) -> float:
-        """The learning rate after this share of all steps."""
+        """The learning rate after a share of all steps."""
         if share < self.warmup:
             return self.lr * share / self.warmup
         return self.lr * (1 + math.cos(math.pi * (share - self.warmup) / (1 - self.warmup))) / 2
 
     def identity(self) -> dict[str, Any]:
-        """All that the weights depend on; what is kept or measured meanwhile may change."""
+        """The settings that the weights depend on."""
         return {k: v for k, v in asdict(self).items() if k not in ("save_every", "robust")}
 
 

@@ -1,4 +1,4 @@
-"""Training objectives, one a file; `registry` finds them by file name."""
+"""Training objectives, one per file; `registry` finds them by file name."""
 
 from rood.registry import Registry
 from rood.training.objectives.base import Batch, Objective

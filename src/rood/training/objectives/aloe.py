@@ -29,15 +29,15 @@ class ALOE(Robust):
     Neural Networks*, AAAI 2022 workshop, arXiv:2003.09711. The official code also sends the clean
     batch through the network at each step, to log its loss, which moves the batch-norm statistics.
 
-    With keep < 1 only the outliers are trained on that the network takes for one of the classes
-    most readily, as ATOM chooses them: give the loop an `outlier_batch` 1 / keep times as large.
+    With keep < 1 it trains on the hardest outliers only, as ATOM does: set `outlier_batch` 1 / keep
+    times as large.
     """
 
     needs_outliers: ClassVar[bool] = True
 
     weight: float = 0.5
-    keep: float = 1.0  # the share of each step's outliers that is mined
-    skip: float = 0.0  # the share that is harder still, and may be no outliers at all
+    keep: float = 1.0  # share of each step's outliers that is trained on
+    skip: float = 0.0  # share of still harder outliers, which may be ID
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,9 +53,9 @@ class ALOE(Robust):
         x, o = batch.x, batch.outliers
         if self.keep < 1:
             o = hardest(model, o, uniform_cross_entropy, keep=self.keep, skip=self.skip)
-        if self.bn == "eval":  # one attack on both: images do not see each other
+        if self.bn == "eval":  # one attack on both: no batch statistics
             parts = [(torch.cat([x, o]), batch.y)]
-        else:  # each part shares batch statistics with itself alone
+        else:  # separate batch statistics
             parts = [(x, batch.y), (o, batch.y[:0])]
         worst = [self.worst(model, partial(exposed, y=y), part, generator) for part, y in parts]
         z = model(torch.cat(worst)).logits

@@ -18,19 +18,19 @@ from rood.training.objectives.robust import Robust, check_mining, check_weight, 
 class ATOM(Robust):
     r"""L = E[-log p_y(x)] + weight E_mined max_{o' in B(o)} -log p_out(o').
 
-    p is the softmax of (z, 0): an outlier class whose logit is 0, which loses nothing against one
-    more output of the head. Then -lse(z), the score of the detector `energy`, ranks like p_out.
-    Mined are, of each step's outliers, the share `keep` with the lowest p_out after the share
-    `skip`: give the loop an `outlier_batch` 1 / keep times as large as what is to be trained on.
-    Chen et al., *ATOM: Robustifying Out-of-distribution Detection Using Outlier Mining*, ECML 2021,
-    arXiv:2006.15207, mines once an epoch; the official code attacks every other outlier, not all.
+    p is the softmax of (z, 0), with an outlier class whose logit is 0, as general as one more
+    output of the head. Then -lse(z), the score of the detector `energy`, ranks like p_out. Each
+    step trains on the share `keep` of its outliers with the lowest p_out after the share `skip`:
+    set `outlier_batch` 1 / keep times as large. Chen et al., *ATOM: Robustifying
+    Out-of-distribution Detection Using Outlier Mining*, ECML 2021, arXiv:2006.15207, mines once an
+    epoch; the official code attacks every other outlier, not all.
     """
 
     needs_outliers: ClassVar[bool] = True
 
     weight: float = 1.0
     keep: float = 0.25
-    skip: float = 0.125  # the very hardest may be no outliers at all
+    skip: float = 0.125  # the hardest may be ID
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,5 +48,5 @@ class ATOM(Robust):
 
 
 def taken_in(z: Logits) -> Scores:
-    """-log p_out = log(1 + sum exp z): how far an image is taken for one of the classes."""
+    """-log p_out = log(1 + sum exp z)."""
     return softplus(z.float().logsumexp(dim=1))

@@ -1,4 +1,4 @@
-"""The contract every training objective keeps: one batch in, one number to lower out."""
+"""The contract of every training objective: a batch in, a loss out."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     x: Images
     y: Labels
     outliers: Float[Tensor, "o c h w"] | None = None
-    memory: nn.Module | None = None  # what the objective keeps from step to step, where it does
+    memory: nn.Module | None = None  # what the objective keeps between steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,35 +26,35 @@ class Objective(ABC):
     """Hyper-parameters are fields; nothing else is stored, so one instance serves all steps."""
 
     needs_outliers: ClassVar[bool] = False
-    has_memory: ClassVar[bool] = False  # True: `begin` says what is kept from step to step
+    has_memory: ClassVar[bool] = False  # True: `begin` makes what it keeps between steps
 
     def begin(self, model: Model, some: Batch, generator: Generator) -> nn.Module | None:
-        """What is kept beside the network: the loop saves it, a loss changes it as it needs.
+        """Make the memory, which the loop saves and `compute` updates.
 
-        `some` shows many of the images to come, and of the outliers.
+        `some` is a sample of the training images and outliers.
         """
         return None
 
     def wrong(self, memory: nn.Module | None) -> str | None:
-        """What went wrong with what is kept, in a few words; asked after each epoch."""
+        """What is wrong with the memory, in a few words; called after each epoch."""
         return None
 
     @final
     def loss(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
-        """The number to lower, in float32 also under autocast."""
+        """The loss, in float32 also under autocast."""
         if self.needs_outliers and (batch.outliers is None or len(batch.outliers) == 0):
             raise self.no_outliers()
-        if self.has_memory and batch.memory is None:  # one loss alone, outside of a loop
+        if self.has_memory and batch.memory is None:  # called outside the loop
             batch = batch._replace(memory=self.begin(model, batch, generator))
         return self.compute(model, batch, generator)
 
     @abstractmethod
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
-        """The formula. Override this one method; what is drawn comes from `generator` alone."""
+        """The formula: override this method. All randomness comes from `generator`."""
 
     @property
     def batch_norm_updates(self) -> int:
-        """How often one loss moves the running statistics of batch norm."""
+        """How many times one loss updates the running statistics of batch norm."""
         return 1
 
     @property
@@ -63,7 +63,7 @@ class Objective(ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def no_outliers(self) -> InputError:
-        """What to raise where outliers are missing."""
+        """The error for missing outliers."""
         return InputError(
             f"{self.name} needs outliers, got none: give a set of them to train against"
         )

@@ -1,7 +1,7 @@
-"""A classifier that is unsure of what a generator paints at the border of its images."""
+"""A classifier trained to be uncertain on the images of a GAN."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,19 +16,21 @@ from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import beside
 from rood.shapes import Images, Logits, Scores
-from rood.training.objectives._adam import Adam
 from rood.training.objectives.base import Batch, Objective
 from rood.training.objectives.robust import check_weight, frozen
+
+BETAS = 0.5, 0.999  # of Adam, as GANs are trained
+TINY = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Objective):
-    r"""L = E[-log p_y(x)] + weight E[KL(U || p(x'))], x' painted by a GAN that lowers the same KL.
+    r"""L = E[-log p_y(x)] + weight E[KL(U || p(x'))], x' from a GAN that lowers the same KL.
 
-    Each step trains the critic D to tell the images from x', then the painter G to fool it and to
-    paint what p is unsure of, -log D(G) + weight KL(U || p(G)), then p with fresh x'. Lee et al.,
-    *Training Confidence-Calibrated Classifiers for Detecting Out-of-Distribution Samples*, ICLR
-    2018, arXiv:1711.09325: weight 1 for SVHN, 0.1 for CIFAR-10. While G learns, p is in eval mode.
+    Each step trains the discriminator D, then the generator G with -log D(G) + weight KL(U ||
+    p(G)), where p is in eval mode, then p with new x'. Lee et al., *Training Confidence-Calibrated
+    Classifiers for Detecting Out-of-Distribution Samples*, ICLR 2018, arXiv:1711.09325: weight 1
+    for SVHN, 0.1 for CIFAR-10.
     """
 
     has_memory: ClassVar[bool] = True
@@ -66,7 +68,7 @@ class Calibrated(Objective):
 
 
 class Adversaries(nn.Module):
-    """The painter and the critic, and where their optimizers stand."""
+    """Generator and discriminator with their optimizers."""
 
     def __init__(
         self, shape: tuple[int, int, int], width: int, rate: float, generator: Generator
@@ -81,11 +83,11 @@ class Adversaries(nn.Module):
         self.tells = Adam(list(self.critic.parameters()), rate)
 
     def painted(self, n: int, source: Generator) -> Images:
-        """n images of fresh noise."""
+        """n generated images."""
         return self.painter(torch.randn(n, NOISE, generator=source, device=source.device)).float()
 
     def learn_to_tell(self, x: Images, source: Generator) -> None:
-        """One step of the critic, for which the images are real and the painted are not."""
+        """One step of the discriminator."""
         real = self.critic(x).float()
         fake = self.critic(self.painted(len(x), source).detach()).float()
         loss = softplus(-real).mean() + softplus(fake).mean()
@@ -94,12 +96,42 @@ class Adversaries(nn.Module):
     def learn_to_paint(
         self, n: int, source: Generator, cost: Callable[[Images], Float[Tensor, ""]]
     ) -> None:
-        """One step of the painter, to fool the critic at little cost."""
+        """One step of the generator: fool the discriminator at low cost."""
         x = self.painted(n, source)
         loss = softplus(-self.critic(x).float()).mean() + cost(x)
         self.paints.step(list(self.painter.parameters()), loss)
 
 
+class Adam(nn.Module):
+    """Adam with its state in buffers, which the training loop saves.
+
+    Kingma and Ba, *Adam: A Method for Stochastic Optimization*, arXiv:1412.6980.
+    """
+
+    count: Float[Tensor, ""]
+
+    def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
+        super().__init__()
+        self.lr = lr
+        self.register_buffer("count", torch.zeros(()))
+        for i, p in enumerate(parameters):
+            self.register_buffer(f"first_{i}", torch.zeros_like(p))
+            self.register_buffer(f"second_{i}", torch.zeros_like(p))
+
+    @torch.no_grad()
+    def step(self, parameters: Sequence[Tensor], loss: Tensor) -> None:
+        """One step down the loss."""
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(loss, list(parameters))
+        self.count += 1
+        one, two = (1 - beta**self.count for beta in BETAS)
+        for i, (p, slope) in enumerate(zip(parameters, slopes, strict=True)):
+            first, second = self.get_buffer(f"first_{i}"), self.get_buffer(f"second_{i}")
+            first.lerp_(slope, 1 - BETAS[0])
+            second.lerp_(slope.square(), 1 - BETAS[1])
+            p.sub_(self.lr * (first / one) / ((second / two).sqrt() + TINY))
+
+
 def uncertainty(z: Logits) -> Scores:
-    """KL(U || p), U the uniform distribution: 0 where p is as unsure as can be."""
+    """KL(U || p), U the uniform distribution."""
     return uniform_cross_entropy(z.float()) - math.log(z.shape[1])

@@ -1,4 +1,4 @@
-"""A classifier together with a density of its images and one of the outliers."""
+"""A classifier with a density of the images and one of the outliers."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rood.shapes import Logits, Scores
 from rood.training.objectives.base import Batch, Objective
 
 LEARNT = ("inside", "outside", "log_var_in", "log_var_out")
-LARGEST = 0.1  # that a logarithm of a variance changes in a step
+LARGEST = 0.1  # change of a log variance per step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class CCU(Objective):
     r"""L = (E[-log q_y(x)] + E[-mean_y log q_y(o)]) / 2, q = a p + (1 - a) / k.
 
     a = g_in / (g_in + weight g_out), where g_in and g_out are mixtures of Gaussians over the images
-    and over the outliers o. They begin as expectation-maximisation leaves them and follow, by plain
+    and over the outliers o. They are initialised by expectation-maximisation and follow, by plain
     gradient steps of `rate`, L - (E log(g_in + weight g_out)(x) + E log(...)(o)) / 2; an outlier's
     variance stays at least 4 times an image's. Meinke and Hein, *Towards neural networks that
     provably know when they don't know*, ICLR 2020, arXiv:1909.12180. To keep the mixtures with the
@@ -36,8 +36,8 @@ class CCU(Objective):
 
     weight: float = 1.0
     rate: float = 1e-5
-    centroids: int = 100  # of each mixture, as the next where the network has no room of its own
-    axes: int = 100  # of the metric: principal axes with a scale each
+    centroids: int = 100  # per mixture; this and `axes` where the network does not set them
+    axes: int = 100  # principal axes of the metric, each with a scale
 
     def __post_init__(self) -> None:
         if not (self.weight > 0 and self.rate >= 0 and min(self.centroids, self.axes) >= 1):
@@ -97,13 +97,13 @@ class CCU(Objective):
 
 
 def blended(z: Logits, log_odds: Scores) -> Logits:
-    """log q: the log softmax of z where the odds of being inside are high, uniform where not."""
+    """log q: the log softmax of z where the odds of being ID are high, else uniform."""
     log_p, odds = z.log_softmax(dim=1), log_odds[:, None]
     uniform = logsigmoid(-odds) - math.log(z.shape[1])
     return torch.logaddexp(log_p + logsigmoid(odds), uniform).to(z.dtype)
 
 
 def _followed(kept: Kept) -> tuple[Mixtures, dict[str, Tensor]]:
-    """The mixtures, and those of their tensors that are learnt, as leaves of their own."""
+    """The mixtures, and their learnt tensors as leaves."""
     learnt = {n: kept.get_buffer(n).detach().clone().requires_grad_() for n in LEARNT}
     return kept.value._replace(**learnt), learnt

@@ -17,10 +17,10 @@ from rood.training.objectives.robust import Robust, exposed
 class DeepEnsemble(Robust):
     r"""L = E[-log p_y(x)] + E[-log p_y(x')], x' = x + eps sign(grad_x -log p_y(x)).
 
-    Members of an ensemble differ by their seed alone, and the detector `deep_ensemble` scores them
-    together. Lakshminarayanan et al., *Simple and Scalable Predictive Uncertainty Estimation using
-    Deep Ensembles*, NeurIPS 2017, arXiv:1612.01474, with eps 1 % of the range of the pixels. Both
-    go through the network in one forward pass and share its batch statistics.
+    Members of an ensemble differ only by their seed; the detector `deep_ensemble` combines them.
+    Lakshminarayanan et al., *Simple and Scalable Predictive Uncertainty Estimation using Deep
+    Ensembles*, NeurIPS 2017, arXiv:1612.01474, with eps 1 % of the range of the pixels. Both go
+    through the network in one forward pass and share its batch statistics.
     """
 
     eps: float = 0.01

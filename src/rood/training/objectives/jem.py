@@ -1,4 +1,4 @@
-"""A classifier that is a density of its images as well."""
+"""A classifier that is also an energy-based model of its images."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,16 +16,16 @@ from rood.shapes import Images
 from rood.training.objectives.base import Batch, Objective
 from rood.training.objectives.robust import frozen
 
-FAR = 1e4  # a log density that no classifier needs: beyond it the samples have run away
-ALIKE = 1e-3  # of a pixel's range: samples that differ by less have collapsed
+FAR = 1e4  # log density beyond which the chains have diverged
+ALIKE = 1e-3  # standard deviation below which the chains have collapsed
 
 
 @dataclass(frozen=True, kw_only=True)
 class JEM(Objective):
     r"""L = E[-log p_y(x)] + weight (E f(x') - E f(x) + calm (E f(x)^2 + E f(x')^2)), f = lse(z).
 
-    x' are samples of the density e^f: chains that go on from a replay buffer, `steps` steps of
-    Langevin dynamics at a time, in eval mode. Grathwohl et al., *Your Classifier is Secretly an
+    x' are samples of the density e^f: chains from a replay buffer, continued by `steps` steps of
+    Langevin dynamics in eval mode. Grathwohl et al., *Your Classifier is Secretly an
     Energy Based Model*, ICLR 2020, arXiv:1912.03263, has weight 1, no `calm` (of Du and Mordatch,
     arXiv:1903.08689), no `reach` and no box for the chains, and steps for pixels in [-1, 1]: 1 and
     0.01 there are 0.25 and 0.005 here. A `calm` c holds f near 1 / (2 c), and f(x') near minus it.
@@ -37,11 +37,11 @@ class JEM(Objective):
     calm: float = 0.0  # keeps log densities near 0
     steps: int = 20
     step: float = 0.25  # in pixel units, as the next three are
-    reach: float | None = None  # the furthest a pixel goes in a step, before the noise
+    reach: float | None = None  # largest change of a pixel per step, without the noise
     noise: float = 0.005  # of each step
     blur: float = 0.015  # standard deviation of the noise on the images
-    replay: int = 10_000  # chains that are kept
-    fresh: float = 0.05  # share of chains begun anew, from even noise
+    replay: int = 10_000  # chains in the buffer
+    fresh: float = 0.05  # share of chains restarted from uniform noise
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.replay < 1:
@@ -83,7 +83,7 @@ class JEM(Objective):
         return cross_entropy(z[:n], batch.y) + self.weight * density
 
     def sample(self, model: Model, replay: "Replay", n: int, source: Generator) -> Images:
-        """n of the chains, some begun anew, a few steps further on. The source is beside them."""
+        """Continue n of the chains, some of them restarted. `source` is on their device."""
         which = replay.drawn(n, source)
         x = replay.chains[which]
         even = torch.rand(x.shape, generator=source, device=source.device)
@@ -107,7 +107,7 @@ class JEM(Objective):
 
 
 class Replay(nn.Module):
-    """Where the chains stand, and how large a log density has been since it was last asked."""
+    """The chains, and the largest log density since the last check."""
 
     chains: Float[Tensor, "m c h w"]
     largest: Float[Tensor, ""]
@@ -118,16 +118,16 @@ class Replay(nn.Module):
         self.register_buffer("largest", torch.zeros((), device=chains.device))
 
     def drawn(self, n: int, source: Generator) -> Int[Tensor, " n"]:
-        """Chains to go on with, each at most once."""
+        """Indices of n different chains."""
         return torch.randperm(len(self.chains), generator=source, device=source.device)[:n]
 
     @torch.no_grad()
     def note(self, f: Float[Tensor, " n"]) -> None:
-        """Remember the largest |f|, without waiting for it."""
+        """Record the largest |f| without synchronising."""
         self.largest.copy_(torch.maximum(self.largest, f.detach().abs().max()))
 
     def wrong(self) -> str | None:
-        """Whether the chains ran away or fell together."""
+        """Whether the chains diverged or collapsed."""
         largest = self.largest.item()
         self.largest.zero_()
         if not largest < FAR:

@@ -13,11 +13,11 @@ from rood.training.objectives.base import Batch, Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood(Objective):
-    r"""L = E[NLL(x + u)] + E[-log p_y], NLL in bits a dimension, u even noise within a pixel's bin.
+    r"""L = E[NLL(x + u)] + E[-log p_y], NLL in bits per dimension, u uniform in a pixel's bin.
 
     Kingma and Dhariwal, *Glow: Generative Flow with Invertible 1x1 Convolutions*, NeurIPS 2018,
-    arXiv:1807.03039. p is the softmax of the linear probe, whose loss stops at its input: the flow
-    learns nothing of the classes.
+    arXiv:1807.03039. p is the softmax of the linear probe, whose gradient stops at its input: the
+    flow does not learn the classes.
     """
 
     @staticmethod

@@ -15,8 +15,8 @@ from rood.training.objectives.base import Batch, Objective
 class Reconstruction(Objective):
     r"""L = E[|x - x'|^2] + E[-log p_y], x' the image made from the code of x.
 
-    The squares are added up over pixels. p is the softmax of the linear probe, whose loss stops at
-    the code: the auto-encoder learns nothing of the classes. For the score that Liang et al., *An
+    The squares are added up over pixels. p is the softmax of the linear probe, whose gradient stops
+    at the code: the auto-encoder does not learn the classes. For the score that Liang et al., *An
     Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*, arXiv:2009.08016, discuss.
     """
 

@@ -24,9 +24,8 @@ from rood.training.objectives.base import Objective
 class Robust(Objective):
     """An objective with an inner attack in the L-infinity ball of radius eps.
 
-    The attack searches in eval mode: batch-norm statistics are frozen meanwhile, and the one outer
-    forward pass is all that moves them. `bn="train"` searches as the official code of ALOE does,
-    with the statistics of the batch attacked, and every step of it pollutes the running ones.
+    The attack runs in eval mode, so that only the outer forward pass updates batch norm. With
+    `bn="train"` it uses and updates batch statistics at every step, as ALOE's official code does.
     """
 
     eps: float = 1 / 255  # in pixel units
@@ -35,7 +34,7 @@ class Robust(Objective):
     bn: Literal["eval", "train"] = "eval"  # the mode of batch norm while the attack searches
 
     def __post_init__(self) -> None:
-        Linf(self.eps)  # which says what is wrong with an eps
+        Linf(self.eps)  # validates eps
         attack = self.attack
         if attack.steps * self.step < self.eps:
             raise InputError(
@@ -57,11 +56,11 @@ class Robust(Objective):
 
     @property
     def searching_passes(self) -> int:
-        """Forward passes of one loss before the one that is differentiated."""
+        """Forward passes of the inner attack in one loss."""
         return self.attack.steps
 
     def searching(self, model: Model) -> AbstractContextManager[None]:
-        """The network as it is meant to be while the attack searches."""
+        """Put the network into the mode of the inner attack."""
         return frozen(model, evaluate=self.bn == "eval")
 
     def worst(
@@ -71,13 +70,13 @@ class Robust(Objective):
         x: Float[Tensor, "_ c h w"],
         generator: Generator,
     ) -> Images:
-        """The images in the ball around x whose losses the attack found largest."""
+        """The images of largest loss that the attack found in the ball around x."""
         with self.searching(model):
             return self.attack(lambda x: losses(model(x).logits), x, Linf(self.eps), generator)
 
 
 def exposed(z: Logits, y: Int[Tensor, " labelled"]) -> Scores:
-    """Cross-entropy of the first images, which have labels; of the rest that to the uniform."""
+    """Cross-entropy to the labels of the first images, to the uniform for the others."""
     z, n = z.float(), len(y)
     return torch.cat([cross_entropy(z[:n], y, reduction="none"), uniform_cross_entropy(z[n:])])
 
@@ -99,7 +98,7 @@ def hardest(
 
 
 def check_mining(keep: float, skip: float) -> None:
-    """Refuse shares of the outliers that leave none, or are more than there are."""
+    """Refuse shares of the outliers outside (0, 1]."""
     if not (keep > 0 and skip >= 0 and keep + skip <= 1):
         raise InputError(
             f"expected shares keep > 0 and skip >= 0 with keep + skip <= 1, got {keep} and {skip}"
@@ -107,21 +106,21 @@ def check_mining(keep: float, skip: float) -> None:
 
 
 def weighed(losses: Scores, n: int, weight: float) -> Float[Tensor, ""]:
-    """The mean loss of the n images and `weight` times that of the outliers."""
+    """Mean loss of the n images plus `weight` times that of the outliers."""
     return losses[:n].mean() + weight * losses[n:].mean()
 
 
 def check_weight(weight: float) -> None:
-    """Refuse a weight of the outliers that would reward them."""
+    """Refuse a negative weight of the outliers."""
     if not weight >= 0:
         raise InputError(f"expected a weight >= 0 of the outliers, got {weight}")
 
 
 @contextmanager
 def frozen(model: Model, *, evaluate: bool = True) -> Iterator[None]:
-    """No weight is differentiated in the block, and batch norm stays as it is if `evaluate`.
+    """Freeze the weights inside the block and, with `evaluate`, switch to eval mode.
 
-    Afterwards every layer is in the mode it was and every weight is learnt that was.
+    Modes and gradients are restored afterwards.
     """
     learning = [m for m in model.modules() if m.training] if evaluate else []
     learnt = [p for p in model.parameters() if p.requires_grad]
@@ -137,5 +136,5 @@ def frozen(model: Model, *, evaluate: bool = True) -> Iterator[None]:
 
 
 def _put(modules: Iterable[nn.Module], training: bool) -> None:
-    for module in modules:  # not by nn.Module's own way, which costs a step half a millisecond
+    for module in modules:  # nn.Module.train() costs half a millisecond per step
         object.__setattr__(module, "training", training)

@@ -21,7 +21,7 @@ class TRADES(Robust):
     B is the L-infinity ball of radius eps. Zhang et al., *Theoretically Principled Trade-off
     between Robustness and Accuracy*, ICML 2019, arXiv:1901.08573. Clean and attacked images go
     through the network in one forward pass and share its batch statistics; the official code makes
-    two. The attack starts evenly in the ball, as everywhere here, where that code starts beside x.
+    two. The attack starts uniformly in the ball; that code starts close to x.
     """
 
     beta: float = 6.0

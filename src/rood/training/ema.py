@@ -1,4 +1,4 @@
-"""A running mean of the weights, which is evaluated and delivered in their place."""
+"""Exponential moving average (EMA) of the weights, evaluated and delivered in their place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from torch import Tensor
 from rood.models.model import Model
 
 
-class Average:
-    """w_mean = d w_mean + (1 - d) w after each step, d = min(decay, (1 + t) / (10 + t)).
+class EMA:
+    """w_mean = d w_mean + (1 - d) w after each step t, d = min(decay, (1 + t) / (10 + t)).
 
-    t counts the steps: the first weights are forgotten soon. Running statistics of batch norm are
-    averaged alike. With decay 0 there is no mean, and nothing here does anything.
+    The small d of the first steps forgets the initial weights soon. Running statistics of batch
+    norm are averaged too. With decay 0 there is no mean, and every method does nothing.
     """
 
     def __init__(self, model: Model, decay: float) -> None:
@@ -22,14 +22,14 @@ class Average:
 
     @torch.no_grad()
     def see(self, model: Model, steps: int) -> None:
-        """Take in the weights after so many steps."""
+        """Update the mean with the weights after `steps` steps."""
         if self.decay:
             share = 1 - min(self.decay, (1 + steps) / (10 + steps))
             torch._foreach_lerp_(list(self.mean.values()), list(_floats(model).values()), share)
 
     @contextmanager
     def shown(self, model: Model) -> Iterator[None]:
-        """The model with the mean for its weights, for the block."""
+        """Use the mean as the weights of the model inside the block."""
         weights = {k: v.clone() for k, v in _floats(model).items()} if self.decay else {}
         self.put_into(model)
         try:
@@ -38,7 +38,7 @@ class Average:
             _write(weights, model)
 
     def put_into(self, model: Model) -> None:
-        """Give the model the mean for good."""
+        """Replace the weights of the model by the mean."""
         _write(self.mean, model)
 
 

@@ -1,0 +1,134 @@
+"""Sources made of other sources, or computed: shares, shuffled patches, balance, textures."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pictures import packed, pictures
+from refusals import refused
+
+from rood import data
+from rood.data.balanced import Distortion, balance, distorted
+from rood.data.patch_shuffle import shuffled
+from rood.errors import DataError, InputError
+
+
+def test_shares_that_do_not_overlap_divide_a_set_as_split_does(tmp_path):
+    spec = packed(tmp_path / "x.npz", pictures(200))
+    whole = data.load(spec)
+    fit = data.split(whole, fit=0.6, rest=0.4)
+    for name, bounds in (("fit", "0-0.6"), ("rest", "0.6-1")):
+        assert torch.equal(data.load(f"share:{bounds}@{spec}").images, fit[name].images)
+    other_shape = data.load(f"share:0-0.6@{spec}", shape=(1, 8, 8))
+    assert len(other_shape) == len(fit["fit"])
+    for bad in ("0.6-0.2", "0-2", "x", "0-nan", "-1-1"):
+        refused(InputError, "expected share:FROM-TO@SPEC", data.load, f"share:{bad}@{spec}")
+    refused(InputError, "expected share:FROM-TO@SPEC", data.load, "share:0-1")
+    refused(DataError, "got none of 200", data.load, f"share:0-0.0000001@{spec}")
+
+
+def test_a_patch_shuffle_moves_whole_patches_of_each_image(tmp_path):
+    x = torch.arange(2 * 3 * 8 * 8).view(2, 3, 8, 8)
+    moved = shuffled(x, 4, np.array([1, 2], np.uint64))
+    for before, after in zip(x, moved, strict=True):
+        cut = lambda i: {tuple(p.flatten().tolist()) for r in i.split(2, 1) for p in r.split(2, 2)}
+        assert cut(before) == cut(after)
+        assert not torch.equal(before, after)
+
+
+@settings(max_examples=50, deadline=None)
+@given(key=st.integers(0, 2**63))
+def test_no_image_stays_as_it_was(key):
+    x = torch.arange(4).view(1, 1, 2, 2)
+    assert not torch.equal(shuffled(x, 2, np.array([key], np.uint64)), x)
+
+
+def test_a_patch_shuffle_depends_on_seed_and_image_alone(tmp_path):
+    given = pictures(20, labels=torch.zeros(20, dtype=torch.long))
+    spec = packed(tmp_path / "x.npz", given)
+    shuffle = data.load(f"patch_shuffle:4@{spec}")
+    assert shuffle.labels is None
+    part = packed(tmp_path / "part.npz", given.take(torch.tensor([7])))
+    assert torch.equal(data.load(f"patch_shuffle:4@{part}").images[0], shuffle.images[7])
+    other = data.load(f"patch_shuffle:4,seed=1@{spec}")
+    assert not torch.equal(other.images, shuffle.images)
+    for bad in ("x", "1", "4,n=3", "4,seed=x"):
+        refused(InputError, "expected patch_shuffle:SIDE", data.load, f"patch_shuffle:{bad}@{spec}")
+    refused(InputError, "whose sides 5 divides, got 16x16", data.load, f"patch_shuffle:5@{spec}")
+
+
+def test_balancing_keeps_originals_and_fills_up_every_class(tmp_path):
+    given = pictures(13, labels=torch.tensor([0] * 9 + [1] * 4), classes=("a", "b"))
+    found = data.load(f"balanced:11@{packed(tmp_path / 'x.npz', given, ('a', 'b'))}")
+    assert found.labels.bincount().tolist() == [11, 11]
+    assert torch.equal(found.images[:13], given.images)
+    assert found.notes == ("9 distorted copies added, so that every class has 11 images",)
+    assert torch.equal(balance(given, 11).images, found.images)
+    assert balance(given, 3).images.shape == given.images.shape
+    # seven copies of four originals: the second of one is bent otherwise than the first
+    assert len({tuple(x.flatten().tolist()) for x in found.images}) == 22
+    plain = packed(tmp_path / "y.npz", pictures(2))
+    refused(InputError, "expected labelled", data.load, f"balanced:8@{plain}")
+    refused(InputError, "expected balanced:COUNT@SPEC", data.load, "balanced:0@npz:x.npz")
+
+
+def bend(turn=0.0, shift=(0.0, 0.0), corners=0.0):
+    return Distortion(turn, np.array(shift), np.broadcast_to(np.array(corners), (4, 2)).copy())
+
+
+def test_a_bend_does_what_it_says():
+    x = pictures(1, seed=5).images
+    x = (x.float() + torch.arange(16)).clamp(0, 255).to(torch.uint8)
+    assert torch.equal(distorted(x, [bend()]), x)
+    moved = distorted(x, [bend(shift=(2 / 16, 1 / 16))])
+    assert torch.equal(moved[..., 1:, 2:], x[..., :-1, :-2])
+    assert not moved[..., 0, :].any()
+    assert not moved[..., :2].any()
+    turned = distorted(x, [bend(turn=np.pi / 2)])
+    assert any(torch.equal(turned, torch.rot90(x, k, (2, 3))) for k in (1, 3))
+    # all corners look 2 pixels to the right: the picture moves left, and its edge is repeated
+    askew = distorted(x, [bend(corners=(2 / 16, 0))])
+    assert (askew[..., :-2].int() - x[..., 2:].int()).abs().max() <= 1
+    assert torch.equal(askew[..., -1], askew[..., -2])
+
+
+def test_the_corners_of_a_skewed_image_come_from_where_they_look():
+    from rood.data.balanced import _homographies
+
+    jitter = np.random.default_rng(0).uniform(-0.2, 0.2, (3, 4, 2))
+    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.float64)
+    for maps, moved in zip(_homographies(jitter), corners + jitter, strict=True):
+        seen = np.c_[corners, np.ones(4)] @ maps.T
+        np.testing.assert_allclose(seen[:, :2] / seen[:, 2:], moved, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["fractals", "colour_noise", "dead_leaves"])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 7, 9)])
+def test_computed_outliers_follow_from_the_seed_and_differ(kind, shape):
+    images = data.load(f"procedural:{kind},n=70", shape=shape)
+    again = data.load(f"procedural:{kind},n=3", shape=shape)
+    other = data.load(f"procedural:{kind},n=70,seed=1", shape=shape)
+    assert torch.equal(images.images[:3], again.images)
+    assert not torch.equal(images.images, other.images)
+    assert len(set(images.hashes().tolist())) == 70
+    assert (images.pixels().flatten(1).std(dim=1) > 0.01).float().mean() > 0.9
+
+
+def test_colour_noise_has_more_of_low_frequencies():
+    x = data.load("procedural:colour_noise,n=200").pixels().mean(dim=1)
+    power = torch.fft.rfft2(x - x.mean(dim=(1, 2), keepdim=True)).abs().square().mean(dim=0)
+    assert power[1, 1] > 10 * power[8, 8] > power[8, 8]
+
+
+def test_paths_may_name_variables(tmp_path, monkeypatch):
+    packed(tmp_path / "x.npz", pictures(2))
+    monkeypatch.setenv("SOMEWHERE", str(tmp_path))
+    assert len(data.load("npz:$SOMEWHERE/x.npz")) == 2
+    assert len(data.load("npz:${SOMEWHERE}/x.npz")) == 2
+    (tmp_path / "$NOTHING").mkdir()
+    (tmp_path / "x.npz").rename(tmp_path / "$NOTHING" / "x.npz")
+    assert len(data.load(f"npz:{tmp_path}/$NOTHING/x.npz")) == 2
+    words = "expected the environment variable NOWHERE to be set, as '$NOWHERE/x.npz' needs it"
+    refused(DataError, words, data.load, "npz:$NOWHERE/x.npz")
+    refused(DataError, "variable NOWHERE to be set", data.load, "folder:$NOWHERE/x")
