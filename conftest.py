@@ -7,20 +7,10 @@ import torch
 from jaxtyping import install_import_hook
 
 # all that handles tensors; int for float is fine (the numeric tower)
-CHECKED = [
-    *(
-        "attacks",
-        "detectors",
-        "goals",
-        "guard",
-        "models",
-        "data",
-        "evaluation",
-        "training",
-        "analysis",
-    ),
-    *("numerics", "seeds", "shapes", "threat", "tuning"),
-]
+CHECKED = (
+    *("analysis", "attacks", "data", "detectors", "evaluation", "goals", "guard", "interop"),
+    *("models", "numerics", "seeds", "shapes", "threat", "training", "tuning"),
+)
 TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)
 
