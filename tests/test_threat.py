@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from rood.attacks import PGD
 from rood.errors import InputError, UnknownNameError
 from rood.seeds import Noise, generator
 from rood.threat import L2, Linf, parse
@@ -83,3 +84,16 @@ def test_the_steepest_direction_has_length_one_and_none_where_there_is_no_slope(
     g = torch.randn(5, 3, 4, 4, generator=generator(0, "g"))
     torch.testing.assert_close(threat.size(threat.ascent(g)), torch.ones(5))
     assert (threat.ascent(g * 0) == 0).all()
+
+
+def test_small_gradients_do_not_slow_an_attack_in_l2():
+    x = torch.full((2, 1, 4, 4), 0.5)
+    for size in (1.0, 1e-15, 1e-30):
+        goal = lambda v, size=size: size * v.flatten(1).sum(dim=1)
+        found = PGD(steps=20)(goal, x, L2(1.0), generator(0))
+        assert torch.allclose(goal(found) - goal(x), torch.full((2,), 4 * size), rtol=0.05)
+
+
+def test_a_budget_in_levels_instead_of_shares_is_refused():
+    with pytest.raises(InputError, match="did you mean 8/255"):
+        Linf(8)

@@ -1,5 +1,6 @@
 """PGD with the settings of ALOE's attack, as written."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -7,9 +8,10 @@ import pytest
 import torch
 
 from rood.attacks import PGD
+from rood.goals import misclassify
 from rood.seeds import generator
 from rood.testing import attack_checks
-from rood.threat import Linf
+from rood.threat import L2, Linf
 
 LEVELS = (torch.arange(256) / 255).view(1, 1, 16, 16)  # one image with every 8-bit value
 
@@ -60,3 +62,19 @@ def test_aloes_preset_keeps_the_contract_of_an_attack(world):
         # ten steps of 1/255 do not cross a ball of 8/255 from its far side
         if check.__name__ != "check_reaches_the_optimum_of_a_linear_goal":
             check(PGD.aloe, world.copy())
+
+
+def test_misclassify_is_not_stopped_by_large_logits(world):
+    x = world.inside
+    with torch.no_grad():
+        y = world.model(x).logits.argmax(dim=1)
+    sharp = copy.deepcopy(world.model)
+    with torch.no_grad():
+        sharp.head.weight *= 50
+        sharp.head.bias *= 50
+    left = []
+    for model in (world.model, sharp):
+        found = PGD(steps=20)(misclassify(model, y), x, L2(1.0), generator(0))
+        with torch.no_grad():
+            left.append((model(found).logits.argmax(dim=1) == y).float().mean().item())
+    assert left[1] == pytest.approx(left[0], abs=0.05)

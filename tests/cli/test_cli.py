@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from report_folder import row
 from small_audit import small_command, small_files
+from terminal import ENVIRONMENT, ROOD, read_all
 from typer.testing import CliRunner
 
 import rood
@@ -20,13 +20,9 @@ from rood.cli.list import KINDS
 from rood.cli.show import table
 from rood.evaluation.rows import Row
 
-ROOD = [sys.executable, "-c", "from rood.cli import app; app(prog_name='rood')"]
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")} | {
-    "PYTHONPATH": str(Path(rood.__file__).parents[1]),
-    "OMP_NUM_THREADS": "1",
-    "TERM": "xterm",
-}
 GOLDEN = Path(__file__).parents[1] / "report" / "golden" / "table.txt"
+
+
 COMMANDS = ("attack", "audit", "fit", "list", "report", "score", "train")
 
 
@@ -234,23 +230,12 @@ def test_a_terminal_shows_progress_with_time_left(files, tmp_path):
     command = [*ROOD, *small_command(files, tmp_path / "out", "--steps", "15")]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=ENVIRONMENT) as process:
         os.close(theirs)
-        seen = _read(ours)
+        seen = read_all(ours)
     assert process.returncode == 0
     assert "loading images and fitting detectors" in seen
     assert re.search(r"\d+ % .*\d:\d\d:\d\d.*\d:\d\d:\d\d.* left .*net: msp", seen)
     assert "100 %" in seen
     assert "believe it?" in seen
-
-
-def _read(terminal):
-    seen = b""
-    try:
-        while select.select([terminal], [], [], 60)[0]:
-            seen += os.read(terminal, 65536)
-    except OSError:  # Linux's way to say that the other end was closed
-        pass
-    os.close(terminal)
-    return seen.decode()
 
 
 def hand_made():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from toy_audit import N, audited, measured, toy_case
+from toy_audit import N, attacked, measured, toy_case, verdicts
 
 from rood import data
 from rood.attacks import PGD, RandomSearch
@@ -191,22 +191,6 @@ def test_the_planted_detectors_rank_as_honest_ones_do(case):
 
 
 # an audit as a whole
-
-
-def attacked(case, out, detector, **changes):
-    usual = {"detectors": {"d": detector}, "threats": [Linf(0.05)]}
-    return audited(case, out, **(usual | changes))
-
-
-def verdicts(results, side="both"):
-    """The worst verdict of every flag, over all budgets."""
-    rows = [r for r in results.rows if r.metric.startswith("flag_") and r.side == side]
-    order = ("pass", "warn", "fail")
-    found = {}
-    for row in rows:
-        name = row.metric.removeprefix("flag_")
-        found[name] = max(found.get(name, "pass"), row.verdict, key=order.index)
-    return found
 
 
 def test_honest_work_raises_nothing(case, tmp_path):
@@ -507,3 +491,12 @@ def test_limits_and_order_of_the_flags_stay():
         "too_good": (0.80, never),
     }
     assert [(c.name, (c.warn, c.fail)) for c in checks()] == list(limits.items())
+
+
+def test_a_masked_side_is_not_diluted_by_the_other():
+    usual = {"left": np.zeros(4, np.uint8), "honesty": np.ones(4), "sign": np.ones(4, np.int8)}
+    usual |= {k: np.zeros(4) for k in ("control", "control_before", "control_after")}
+    dead = usual | {"zero_gradient": np.ones(4, np.uint8)}
+    alive = usual | {"zero_gradient": np.zeros(400, np.uint8)}
+    found = set_flags([dead, alive])
+    assert (found["zero_gradient"].value, found["zero_gradient"].verdict) == (1, "fail")

@@ -1,22 +1,21 @@
 """What an audit leaves on disk beside its rows, and what it refuses to begin."""
 
-import json
+import doctest
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from report_folder import row
 from safetensors.numpy import load_file
-from toy_audit import THREATS, N, audited, facts, toy_case
+from toy_audit import THREATS, audited, facts, toy_case
 
 import rood
-from rood.attacks import PGD
-from rood.detectors import MSP, Mahalanobis
-from rood.errors import InputError, NotFittedError
-from rood.evaluation.probes import CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
-from rood.evaluation.tasks import metered
-from rood.threat import Linf
+from rood.errors import ResultsError
+from rood.evaluation import store
+from rood.evaluation.store import Results, read_folder
+from rood.report import write_report
 
 
 @pytest.fixture(scope="module")
@@ -29,52 +28,6 @@ def results(case, tmp_path_factory):
     few = {"detectors": {n: case.detectors[n] for n in ("msp", "knn")}}
     few["outside"] = {"grey": case.outside["grey"]}
     return audited(case, tmp_path_factory.mktemp("audit"), **few)
-
-
-def test_the_manifest_tells_how_to_repeat_it(case, results):
-    manifest = json.loads((results.folder / "manifest.json").read_text())
-    assert manifest["finished"] is True
-    settings = manifest["settings"]
-    assert settings["models"] == {"model": case.model.fingerprint()}
-    assert settings["threats"] == ["l2:0.6", "linf:0.05", "linf:0.07"]
-    assert settings["attack"]["class"] == "PGD"
-    assert settings["attack"]["steps"] == 4
-    assert settings["detectors"]["model"]["knn"]["k"] == 5
-    assert manifest["data"]["grey"]["n"] == N
-    assert manifest["data"]["calibrate"]["role"] == "inside"
-    assert manifest["versions"]["torch"] == torch.__version__
-    assert manifest["hardware"]["device"] == "cpu"
-    assert manifest["hardware"]["tf32"] is False
-    assert manifest["detectors"]["knn"]["gradient"] == "almost_everywhere"
-    assert min(manifest["cost"].values()) > 0
-
-
-def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
-    attack = PGD(steps=3, restarts=2)
-    one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
-    audited(case, tmp_path, **one, attack=attack)
-    cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
-    climb, compare, judged = 2 * (3 + 1), 1, 1 + 1 + 2
-    control = CONTROLS * (QUERIES + 2 + 1 + 2 * len(NUDGES) + 3)
-    more, far = 10, WITHOUT_LIMIT.steps
-    further = FEW * ((more + 1) + (far + 1) + 2 * (1 + 2 + 1) + 1)
-    sets = 3  # inside and two outside ones, N images each
-    assert cost["forwards"] == sets * (N * (climb + compare + judged) + control + further)
-    assert cost["backwards"] == sets * (N * (2 * 3 + 1) + FEW * (more + far))
-
-
-def test_the_meter_counts_images_forwards_and_backwards_and_lets_go(case):
-    x = case.inside[0][:5]
-    with metered(case.model) as cost:
-        case.model(x)
-        odin = case.detectors["odin"].score(x)  # a forward and a backward pass, then a forward
-        probe = x.clone().requires_grad_()
-        case.model(probe).logits.sum().backward()
-    assert len(odin) == 5
-    assert (cost.forwards, cost.backwards) == (20, 10)
-    assert cost.seconds > 0
-    case.model(x)
-    assert cost.forwards == 20
 
 
 def test_saved_examples_lie_in_the_threat_model(case, results):
@@ -108,35 +61,68 @@ def test_rows_are_read_without_torch(results):
     assert done.stdout.split() == ["20", "False"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"detectors": {}}, "at least one detector"),
-        ({"outside": {}}, "at least one out-of-distribution set"),
-        ({"outside": {"inside": torch.zeros(5, 3, 8, 8)}}, "another name"),
-        ({"outside": {"": torch.zeros(5, 3, 8, 8)}}, "with a name"),
-        ({"outside": {"none": torch.zeros(0, 3, 8, 8)}}, "expected images in 'none', got none"),
-        ({"outside": {"far": torch.full((5, 3, 8, 8), 1.5)}}, "pixels in [0, 1] in 'far'"),
-        ({"calibrate": torch.zeros(19, 3, 8, 8)}, "at least 20 in-distribution images"),
-        ({"sides": ("none",)}, "expected sides among"),
-        ({"sides": ("both", "both")}, "expected sides among"),
-        ({"sides": ()}, "expected sides among"),
-        ({"seed": -1}, "seed >= 0"),
-        ({"batch_size": 0}, "batch size >= 1"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused_before_anything_is_written(
-    case, tmp_path, changes, words
-):
-    with pytest.raises(InputError) as refusal:
-        audited(case, tmp_path / "out", **changes)
-    assert words in str(refusal.value)
-    assert not (tmp_path / "out").exists()
+@pytest.fixture
+def folder(tmp_path):
+    attack = {
+        "scenario": "pgd linf:0.1",
+        "side": "both",
+        "verdict": "warn",
+        "low": 0.1,
+        "high": 0.3,
+    }
+    rows = [
+        row(detector="", metric="accuracy", value=0.99),
+        row(value=0.1),
+        row(**attack, value=0.2),
+        row(**attack, value=float("nan"), detector="<b>"),
+        row(**attack, value=0.0, metric="flag_tied_scores"),
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(r.line() for r in rows))
+    return tmp_path
 
 
-def test_detectors_must_be_fitted_and_on_the_model_given(case, world, tmp_path):
-    with pytest.raises(InputError, match="'msp' to be built on the model given"):
-        audited(case, tmp_path / "out", detectors={"msp": MSP(world.model)})
-    with pytest.raises(NotFittedError, match="call fit"):
-        audited(case, tmp_path / "out", detectors={"m": Mahalanobis(case.model)})
-    assert not (tmp_path / "out").exists()
+def test_the_repr_names_what_was_audited_and_the_worst_attacked_number(folder):
+    assert repr(Results(folder)) == (
+        f"Results({str(folder)!r}, 5 rows; models: net; detectors: <b>, msp; "
+        "worst attacked AUROC 0.200 (msp on net, fashion, pgd linf:0.1, both))"
+    )
+
+
+def test_a_notebook_shows_attacked_numbers_with_interval_and_verdict(folder):
+    shown = Results(folder)._repr_html_()
+    assert shown.count("<tr>") == 3
+    assert "<td>0.200</td><td>0.100 to 0.300</td><td>warn</td>" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<b>" not in shown
+
+
+def test_a_folder_without_rows_says_so(tmp_path):
+    assert repr(Results(tmp_path)) == f"Results({str(tmp_path)!r}, no rows)"
+    assert "<tbody></tbody>" in Results(tmp_path)._repr_html_()
+
+
+def test_the_example_of_the_docstring_runs():
+    assert doctest.testmod(store).failed == 0
+
+
+def test_a_missing_or_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "none", tmp_path / "file", tmp_path):
+        with pytest.raises(ResultsError, match=r"^expected .*: run `rood audit` first") as caught:
+            write_report(path)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "rows.jsonl").write_text("")
+    with pytest.raises(ResultsError, match="found none"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["{not json}\n", '{"model": "x"}\n', "[]\n", "\udcff\n"])
+def test_rows_that_are_none_are_one_sentence(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(line.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ResultsError, match="expected one result per line"):
+        write_report(tmp_path)
+
+
+def test_a_number_written_twice_counts_once_and_the_later_one_stands(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(row(value=0.2).line() + row(value=0.9).line())
+    assert [r.value for r in read_folder(tmp_path).rows] == [0.9]

@@ -1,11 +1,14 @@
 """A trained network of a few weights with images for it on disk: an audit in under a second."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from typer.testing import CliRunner
 
+from rood.cli import app
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.testing.world import CLASSES, SIZE, blobs, stripes
@@ -50,3 +53,14 @@ def small_command(files: Path, out: Path, *more: str) -> list[str]:
     what = ["--model", str(net), "--inside", str(inside), "--outside", str(outside)]
     how = ["--detectors", "msp,knn", "--eps", "0.01,0.05", "--steps", "5", "--device", "cpu"]
     return ["audit", *what, *how, "--out", str(out), *more]
+
+
+def audited(files, *options, model=None, inside="inside.npz", eps="0.02"):
+    what = ["--model", model or str(files / "net.safetensors"), "--inside", str(files / inside)]
+    how = ["--outside", f"s={files / 'stripes.npz'}", "--eps", eps, "--device", "cpu"]
+    how += [] if "--budget" in options else ["--limit", "12"]
+    return CliRunner().invoke(app, ["audit", *what, *how, *options])
+
+
+def manifest(out):
+    return json.loads((out / "manifest.json").read_text())

@@ -16,7 +16,11 @@ from rood.testing.world import blobs
 from rood.threat import L2, Linf
 
 N = 40
+
+
 THREATS = (Linf(0.07), L2(0.6), Linf(0.05))  # AUROCs fall to between 0 and 1, not to 0
+
+
 ATTACK = PGD(steps=4)
 
 
@@ -74,3 +78,19 @@ def scores(results, *about):
         if (f["detector"], f["dataset"], f["condition"]) == about:
             return load_file(path)
     raise AssertionError(f"no scores of {about}")
+
+
+def attacked(case, out, detector, **changes):
+    usual = {"detectors": {"d": detector}, "threats": [Linf(0.05)]}
+    return audited(case, out, **(usual | changes))
+
+
+def verdicts(results, side="both"):
+    """The worst verdict of every flag, over all budgets."""
+    rows = [r for r in results.rows if r.metric.startswith("flag_") and r.side == side]
+    order = ("pass", "warn", "fail")
+    found = {}
+    for row in rows:
+        name = row.metric.removeprefix("flag_")
+        found[name] = max(found.get(name, "pass"), row.verdict, key=order.index)
+    return found

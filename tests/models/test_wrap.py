@@ -1,6 +1,7 @@
 """Any classifier becomes a Model: its head is found, what is no classifier is refused."""
 
 import copy
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from rood.errors import (
     UnknownNameError,
 )
 from rood.models.model import Model, _quickest
+from rood.seeds import generator
 from rood.testing._support import as_in_production
 
 
@@ -269,3 +271,22 @@ def test_only_a_gpu_in_full_float32_gets_channels_first(
     with FakeTensorMode():
         x = torch.empty(2, 3, 4, 4, device=device, dtype=dtype)
     assert _quickest(x) is layout
+
+
+def test_threads_do_not_see_each_other_s_features(world):
+    model = wrap(copy.deepcopy(world.model.net))
+    batches = torch.rand(4, 3, 3, 8, 8, generator=generator(0))
+    expected = [model(x).features for x in batches]
+    wrong = []
+
+    def work(i):
+        for _ in range(20):
+            if not torch.allclose(model(batches[i]).features, expected[i], atol=1e-5):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong

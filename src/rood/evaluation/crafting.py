@@ -77,7 +77,7 @@ def craft(
     seed: int = 0,
     eight_bit: bool = False,  # round to n/255, as image files do, within the threat
 ) -> Crafted:
-    """Make each image look ID (or OOD) to the detector; the result is never worse than the image."""
+    """Make each image look ID (or OOD) to the detector; never worse than the image itself."""
     if direction not in GOALS:
         raise unknown("direction", direction, GOALS)
     goal, attack, x = GOALS[direction](detector), attack or WorstOf(), images.detach()

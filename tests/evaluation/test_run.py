@@ -1,4 +1,4 @@
-"""A run that was stopped, however rudely, continues and ends with the same rows."""
+"""Running a plan: interrupted, continued, cached, and in any order."""
 
 import fcntl
 import json
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from interrupted import settings
 from small_audit import small_command, small_files
 from toy_audit import audited, toy_case
@@ -17,14 +18,17 @@ from toy_plan import assert_same
 from typer.testing import CliRunner
 
 import rood
+from rood.attacks import WorstOf
 from rood.cli import app
 from rood.errors import ResultsError
 from rood.evaluation.prepare import plan_audit
-from rood.evaluation.run import run
+from rood.evaluation.run import Run, run
 from rood.evaluation.tasks import SetAttack
 from rood.threat import Linf
 
 HERE = Path(__file__).parent
+
+
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": str(Path(rood.__file__).parents[1]),
     "OMP_NUM_THREADS": "1",
@@ -205,3 +209,21 @@ def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     whole = tmp_path / "whole"
     assert CliRunner().invoke(app, small_command(files, whole, *more)).exit_code == 0
     assert_same(out, whole)
+
+
+def test_images_that_are_done_change_no_metric(case, tmp_path, monkeypatch):
+    """Left alone beyond every clean image of the other side, or climbed on for nothing."""
+    plan = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.15)]}
+    plan |= {"attack": WorstOf(tier="quick"), "outside": {"grey": case.outside["grey"]}}
+    short = audited(case, tmp_path / "short", **plan)
+    monkeypatch.setattr(Run, "_enough", lambda *_: torch.inf)
+    long = audited(case, tmp_path / "long", **plan)
+    cost = [json.loads((r.folder / "manifest.json").read_text())["cost"] for r in (short, long)]
+    assert cost[0]["backwards"] < cost[1]["backwards"]
+    metrics = [
+        {(r.dataset, r.side, r.metric): r.value for r in results.rows if r.verdict != "-"}
+        for results in (short, long)
+    ]
+    ranked = [k for k in metrics[0] if not k[2].startswith("flag_")]
+    assert ranked
+    assert {k: metrics[0][k] for k in ranked} == pytest.approx({k: metrics[1][k] for k in ranked})

@@ -1,7 +1,6 @@
 """An audit's rows are complete, right, and depend on nothing but what was asked."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -10,20 +9,28 @@ from safetensors.numpy import load_file
 from toy_audit import ATTACK, THREATS, N, audited, scores, toy_case
 
 from rood import metrics
-from rood.data.base import ImageSet, split
 from rood.detectors import MSP
 from rood.errors import InputError
 from rood.evaluation.rows import SIDES
 from rood.goals import look_in, look_out
 from rood.seeds import generator
-from rood.testing.world import blobs
 from rood.threat import L2, Linf
 
 FIXED = ("fpr95_in_fixed", "fpr95_out_fixed", "detection_error_fixed")
+
+
 ATTACKS = ("zero_gradient", "untrue_gradient", "left_the_threat_model", "random_search_wins")
+
+
 SCORES = ("two_calls_differ", "batch_matters", "lost_by_rounding")
+
+
 OTHERS = ("transfer_beats_direct", "base_only", "far_from_zero")
+
+
 FLAGS = (*ATTACKS, *SCORES, *OTHERS, "tied_scores")
+
+
 LARGEST = (Linf(0.07), L2(0.6))  # of each norm, where the attack is examined further
 
 
@@ -177,21 +184,6 @@ def test_metrics_at_the_fixed_threshold_are_counts(results):
     where = {"detector": "knn", "dataset": "grey", "scenario": "pgd linf:0.07", "side": "both"}
     values = [results.find(**where, metric=m)[0].value for m in FIXED]
     assert values == pytest.approx([missed, alarms, (missed + alarms) / 2])
-
-
-def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
-    x, y = blobs(200, seed=12)
-    results = audited(case, tmp_path, inside=(x, y), calibrate=None, threats=[])
-    parts = split(ImageSet("inside", x, y), "threshold", calibrate=0.25, test=0.75)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    counts = {name: len(part) for name, part in parts.items()}
-    assert {k: manifest["split"][k] for k in counts} == counts
-    assert sum(counts.values()) == 200
-    assert not set(parts["calibrate"].hashes()) & set(parts["test"].hashes())
-    for name, part in (("calibrate", "calibrate"), ("inside", "test")):
-        assert manifest["data"][name]["fingerprint"] == parts[part].fingerprint()
-    (row,) = results.find(detector="msp", metric="threshold")
-    assert row.n_in == counts["calibrate"]
 
 
 @pytest.mark.parametrize("threats", [[], [Linf(0.05)]])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bad_input import class_folder, flat_folder
-from test_cli import ENVIRONMENT, ROOD, _read
+from terminal import ENVIRONMENT, ROOD, read_all
 from typer.testing import CliRunner
 
 from rood import data
@@ -213,7 +213,7 @@ def test_a_terminal_shows_progress_with_loss_and_time_left(images, tmp_path):
     command = [*ROOD, *quick(images, tmp_path / "out", "--epochs", "8")]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=ENVIRONMENT) as process:
         os.close(theirs)
-        seen = _read(ours)
+        seen = read_all(ours)
     assert process.returncode == 0, seen
     assert re.search(r"\d+ % .*\d:\d\d:\d\d.*\d:\d\d:\d\d.* left .*epoch \d+ of 8: loss", seen)
 

@@ -1,0 +1,65 @@
+"""The manifest: how to repeat an audit, and what it cost."""
+
+import json
+
+import pytest
+import torch
+from toy_audit import N, audited, toy_case
+
+from rood.attacks import PGD
+from rood.evaluation.manifest import full_precision
+from rood.evaluation.probes import CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
+from rood.threat import Linf
+
+
+def test_evaluation_computes_in_full_float32_and_puts_things_back():
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [b.allow_tf32 for b in backends]
+    with full_precision():
+        assert [b.allow_tf32 for b in backends] == [False, False]
+        assert torch.backends.cudnn.deterministic
+    assert [b.allow_tf32 for b in backends] == before
+
+
+@pytest.fixture(scope="module")
+def case():
+    return toy_case()
+
+
+@pytest.fixture(scope="module")
+def results(case, tmp_path_factory):
+    few = {"detectors": {n: case.detectors[n] for n in ("msp", "knn")}}
+    few["outside"] = {"grey": case.outside["grey"]}
+    return audited(case, tmp_path_factory.mktemp("audit"), **few)
+
+
+def test_the_manifest_tells_how_to_repeat_it(case, results):
+    manifest = json.loads((results.folder / "manifest.json").read_text())
+    assert manifest["finished"] is True
+    settings = manifest["settings"]
+    assert settings["models"] == {"model": case.model.fingerprint()}
+    assert settings["threats"] == ["l2:0.6", "linf:0.05", "linf:0.07"]
+    assert settings["attack"]["class"] == "PGD"
+    assert settings["attack"]["steps"] == 4
+    assert settings["detectors"]["model"]["knn"]["k"] == 5
+    assert manifest["data"]["grey"]["n"] == N
+    assert manifest["data"]["calibrate"]["role"] == "inside"
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["hardware"]["device"] == "cpu"
+    assert manifest["hardware"]["tf32"] is False
+    assert manifest["detectors"]["knn"]["gradient"] == "almost_everywhere"
+    assert min(manifest["cost"].values()) > 0
+
+
+def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
+    attack = PGD(steps=3, restarts=2)
+    one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
+    audited(case, tmp_path, **one, attack=attack)
+    cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
+    climb, compare, judged = 2 * (3 + 1), 1, 1 + 1 + 2
+    control = CONTROLS * (QUERIES + 2 + 1 + 2 * len(NUDGES) + 3)
+    more, far = 10, WITHOUT_LIMIT.steps
+    further = FEW * ((more + 1) + (far + 1) + 2 * (1 + 2 + 1) + 1)
+    sets = 3  # inside and two outside ones, N images each
+    assert cost["forwards"] == sets * (N * (climb + compare + judged) + control + further)
+    assert cost["backwards"] == sets * (N * (2 * 3 + 1) + FEW * (more + far))
