@@ -1,5 +1,6 @@
 """The page as a whole: what it says, in which order, and that nothing leaves it."""
 
+import doctest
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from page_text import Text
 from report_folder import row
 
 from rood.evaluation.store import Contents
+from rood.report import page as page_module
 from rood.report import write_report
 from rood.report.page import render
 
@@ -90,6 +92,10 @@ def test_the_same_folder_gives_the_same_bytes(folder: Path) -> None:
     first = write_report(folder).read_bytes()
     assert write_report(folder).read_bytes() == first
     assert not list(folder.glob("*.part"))
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    assert doctest.testmod(page_module).failed == 0
 
 
 def test_no_torch_is_imported(folder: Path) -> None:

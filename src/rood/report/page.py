@@ -19,7 +19,32 @@ from rood.report.words import count, number, percent, shown
 
 
 def write_report(folder: Path) -> Path:
-    """Write folder/report.html from what the folder holds; return its path."""
+    """Write the page of a results folder, finished or not.
+
+    Parameters
+    ----------
+    folder : Path
+        What `rood.audit` or `rood audit --out` wrote.
+
+    Returns
+    -------
+    Path
+        `folder/report.html`: one file that loads nothing from elsewhere.
+
+    Raises
+    ------
+    ResultsError
+        Where there is no results folder, or its rows cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rood.report import write_report
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "manifest.json").write_text('{"finished": false}')
+    >>> write_report(folder).name
+    'report.html'
+    """
     path = Path(folder) / "report.html"
     with said_plainly(path.parent):
         write_whole(path, render(read_folder(path.parent)).encode())
@@ -88,14 +113,9 @@ def _filters() -> dict[str, Callable[..., Any]]:
         "shown": shown,
         "number": number,
         "percent": percent,
-        "score": _score,
         "span": _span,
         "plain_value": _plain_value,
     }
-
-
-def _score(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.4g}"
 
 
 def _span(low: float | None, high: float | None) -> dict[str, float] | None:

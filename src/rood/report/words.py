@@ -5,7 +5,7 @@ import unicodedata
 
 
 def shown(name: object, limit: int = 120) -> str:
-    """A name as one printable line: no line breaks, no invisible or direction-changing signs."""
+    """A name as one printable line: no line breaks, nothing invisible or direction-changing."""
     text = "".join(_printable(sign) for sign in str(name))
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -18,29 +18,25 @@ def _printable(sign: str) -> str:
 
 
 def plot_text(name: object, limit: int = 18) -> str:
-    """A name for inside a figure: plotly reads a few HTML tags in its texts, so none may pass."""
+    """A name in a figure: plotly interprets some HTML tags, so none may pass."""
     text = shown(name, limit)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """A value with a fixed number of decimals; a dash where there is none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:.{digits}f}"
+def number(value: float | None, form: str = ".2f") -> str:
+    """A value in the given format; a dash where there is none."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:{form}}"
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage that never rounds something to nothing."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    if 0 < value < 0.001:
+    """A share as a percentage; a small one never becomes 0."""
+    if value is not None and 0 < value < 0.001:
         return "<\u00a00.1\u00a0%"
-    return f"{100 * value:.1f}\u00a0%"
+    return number(value, ".1%").replace("%", "\u00a0%")
 
 
 def listed(items: list[str], most: int = 12) -> str:
-    """Names in a row, as a sentence has them."""
+    """Names in a sentence: "a, b and c"."""
     if len(items) > most:
         items = [*items[:most], f"{len(items) - most} more"]
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
