@@ -12,7 +12,15 @@ import rood
 MODULES = [
     *("goals", "interop", "threat", "tuning", "metrics.ranking"),
     *(f"analysis.{name}" for name in ("budget", "dimensions", "matching", "rectification")),
-    *("analysis.trajectory", "api"),
+    *(
+        "analysis.trajectory",
+        "api",
+        "data",
+        "data.base",
+        "guard.guard",
+        "models.wrap",
+        "models.zoo",
+    ),
 ]
 
 

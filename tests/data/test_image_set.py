@@ -35,6 +35,20 @@ def test_batches_join_to_the_whole_set_and_have_minus_one_for_no_label():
     refused(InputError, "at least one image per batch, got 0", images.batches, 0)
 
 
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ({}, "unlabelled"),
+        ({"labels": torch.tensor([0, 1, 1]), "classes": ("a", "b")}, "labelled, 2 classes"),
+        ({"labels": torch.tensor([0, 1, -1])}, "2 labelled"),
+        ({"notes": ("one was", "two was")}, "unlabelled, notes: one was; two was"),
+    ],
+)
+def test_its_repr_tells_counts_shape_classes_and_labels(rest, said):
+    want = f"<ImageSet 'some': 3 images of shape (1, 4, 4), uint8, {said}>"
+    assert repr(image_set(3, **rest)) == want
+
+
 def test_batches_can_be_gone_through_again():
     batches = image_set(5).batches(2)
     assert [len(x) for x, _ in batches] == [len(x) for x, _ in batches] == [2, 2, 1]

@@ -312,3 +312,14 @@ def test_a_detector_of_ones_own_is_not_saved(model, tmp_path):
         """Somebody else's."""
 
     refused(CapabilityError, "got KNN", Guard.calibrated(KNN(model), batches()).save, tmp_path)
+
+
+def test_a_guard_written_by_rood_0_1_still_decides_the_same():
+    guard = Guard.load(Path(__file__).parent / "written_by_0_1")
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    label, score, accept = guard(x * torch.linspace(0.2, 1, 6).view(6, 1, 1, 1))
+    wanted = torch.tensor([0.0204734, 0.0805957, 0.0413527, 0.1835196, 0.0846058, 0.0252169])
+    torch.testing.assert_close(score, wanted, rtol=1e-5, atol=1e-6)
+    assert label.tolist() == [1, 1, 1, 2, 2, 1]
+    assert accept.tolist() == [True, True, True, False, True, True]
+    assert (guard.classes, guard.about) == (("a", "b", "c"), {"by": "rood 0.1.0"})

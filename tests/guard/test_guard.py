@@ -41,6 +41,14 @@ def test_behind_a_resize_the_label_is_that_of_the_resized_image(model, around):
     assert not torch.equal(label, model(x).logits.argmax(dim=1))
 
 
+def test_its_repr_names_network_detector_threshold_and_rate(model):
+    guard = guarded(KNN(model, k=5), rate=0.1)
+    assert repr(guard) == (
+        f"<Guard: KNN on SmallCNN, threshold {guard.threshold:.6g}, false-alarm rate <= 0.1, "
+        "images (3, 8, 8)>"
+    )
+
+
 def test_the_calibration_images_are_rejected_as_often_as_it_says(model):
     guard = guarded(MSP(model), rate=0.1)
     rejected = sum(int((~guard(x).accept).sum()) for x, _ in batches())
