@@ -17,7 +17,7 @@ from rood.metrics import Interval
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
 from rood.threat import Linf
-from rood_papers.framework.adaptive import judged, lowered
+from rood_papers.framework.bench import System, judged
 from rood_papers.framework.cells import Cell, ours, read_rows
 from rood_papers.framework.claims import UNDECIDED, claim, compared, decided
 from rood_papers.framework.context import SIZES, Context, NotRun
@@ -312,14 +312,15 @@ def test_our_suite_lowers_the_scores_of_ood_images_within_the_budget(world, tmp_
     context = Context(SIZES["tiny"], out=tmp_path)
     detector, budget = MSP(world.model), Linf(0.1)
     clean = detector.score(world.inside)
-    found = lowered(context, detector, world.outside, clean, budget, "toy")
+    system = System.scored(detector, world.inside, world.outside, "toy")
+    found = system.lowered(context, budget, "toy").images
     x = world.outside[: context.size.standard]
     assert len(found) == len(x) == 4
     assert budget.contains(found, x).all()
     assert (detector.score(found) < detector.score(x)).all()
     # where it stops early, it stops past every clean image of the other side
     still = detector.score(found) >= clean.min()
-    further = lowered(context, detector, world.outside, clean - 100, budget, "toy")
+    further = replace(system, clean_in=clean - 100).lowered(context, budget, "toy").images
     assert (detector.score(further)[still] <= detector.score(found)[still] + 1e-3).all()
 
 

@@ -10,8 +10,7 @@ from rood.metrics import Interval, summary, wilson
 from rood.shapes import Images, Scores
 from rood.threat import Linf
 from rood_papers.aloe.bench import LayersBench, SoftmaxBench, train_for, worlds
-from rood_papers.framework.adaptive import judged
-from rood_papers.framework.bench import DIGITS, Bench, World
+from rood_papers.framework.bench import DIGITS, Bench, World, judged
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context, in_batches
 from rood_papers.framework.experiment import Part

@@ -19,7 +19,6 @@ from rood.detectors.low_resolution import LowResolution
 from rood.models.sources.clip import zero_shot
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf
-from rood_papers.framework.adaptive import lowered
 from rood_papers.framework.bench import System
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.paper import read
@@ -104,13 +103,8 @@ def arrived(way: Trajectory) -> Trajectory:
 def worst(context: Context, case: Case) -> Scores:
     """The scores of OOD images after our suite, at the paper's distance."""
 
-    def make() -> Scores:
-        s = ready(context, case)
-        found = lowered(context, s.detector, s.outside, s.clean_in, Linf(LEVEL), "fort")
-        with torch.no_grad():
-            return s.detector.score(found).cpu()
-
-    return context.remember(("fort", "standard", case), make)
+    attack = lambda: ready(context, case).lowered(context, Linf(LEVEL), "fort").scores.cpu()
+    return context.remember(("fort", "standard", case), attack)
 
 
 def attacked(context: Context, world: str) -> int:

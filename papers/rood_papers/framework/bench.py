@@ -4,15 +4,20 @@ A paper declares its worlds and subclasses `Bench` to say which detectors it fit
 fitted detector with the clean images of both sides.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 
+from rood.attacks.apgd import APGD
+from rood.attacks.base import Attack
+from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet
 from rood.detectors.base import Detector
+from rood.evaluation.attacked import Attacked, attacked_scores
 from rood.shapes import Images, Labels, Scores
+from rood.threat import Threat
 from rood_papers.framework.context import Context, in_batches
 
 T = TypeVar("T")
@@ -116,7 +121,53 @@ class System:
 
     @classmethod
     @torch.no_grad()
-    def scored(cls, detector: Detector, inside: Images, outside: Images, network: str) -> "System":
+    def scored(
+        cls, detector: Detector, inside: Images, outside: Images, network: str, **more: Any
+    ) -> Self:
         """The system with its clean scores."""
         clean = [in_batches(detector.score, x).cpu() for x in (inside, outside)]
-        return cls(detector, inside, outside, clean[0], clean[1], network)
+        return cls(detector, inside, outside, clean[0], clean[1], network, **more)
+
+    def lowered(self, context: Context, threat: Threat, purpose: str) -> Attacked:
+        """The first OOD images, attacked to be missed; ID images are not attacked."""
+        return attacked_scores(
+            self.detector,
+            self.outside[: context.size.standard],
+            "outside",
+            threat,
+            WorstOf(tier="quick" if context.size.tiny else "standard"),
+            past=self.clean_in,
+            seed=context.seed,
+            purpose=(purpose, "standard"),
+        )
+
+
+def judged(
+    context: Context,
+    detector: Detector,
+    inside: Images,
+    outside: Mapping[str, Images],
+    threat: Threat,
+    purpose: Sequence[str],
+) -> tuple[dict[str, Scores], dict[str, Scores]]:
+    """Scores before and after an attack on both sides, by set; "inside" are the ID images.
+
+    All OOD sets are attacked together, until each image has passed every clean ID image.
+    """
+    system = System.scored(detector, inside, torch.cat([*outside.values()]), "")
+    # a few steps at tiny: they show that everything runs
+    suite: Attack = APGD(steps=3) if context.size.tiny else WorstOf()
+
+    def attacked(x: Images, side: Literal["inside", "outside"], past: Scores) -> Scores:
+        draws = ("standard", *purpose, side)
+        return attacked_scores(
+            detector, x, side, threat, suite, past=past, seed=context.seed, purpose=draws
+        ).scores.cpu()
+
+    def by_set(s_in: Scores, s_out: Scores) -> dict[str, Scores]:
+        parts = s_out.split([len(x) for x in outside.values()])
+        return {"inside": s_in, **dict(zip(outside, parts, strict=True))}
+
+    found_in = attacked(inside, "inside", system.clean_out)
+    found_out = attacked(system.outside, "outside", system.clean_in)
+    return by_set(system.clean_in, system.clean_out), by_set(found_in, found_out)

@@ -32,7 +32,6 @@ from rood.metrics import Interval, auroc, summary, wilson
 from rood.models.model import Model
 from rood.shapes import Images, Scores
 from rood.threat import L2
-from rood_papers.framework.adaptive import lowered
 from rood_papers.framework.bench import System
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
@@ -129,9 +128,8 @@ def direct(context: Context, case: Case) -> Scores:
 
     def make() -> Scores:
         s = ready(context, case)
-        starts = s.outside[:1] if s.alike else s.outside
-        found = lowered(context, s.detector, starts, s.clean_in, L2(case.eps), "liang")
-        return scored(s.detector, found)
+        one = replace(s, outside=s.outside[:1]) if s.alike else s
+        return one.lowered(context, L2(case.eps), "liang").scores.cpu()
 
     return context.remember(("liang", "standard", case), make)
 

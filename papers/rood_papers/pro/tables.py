@@ -10,8 +10,7 @@ from rood.detectors.pro import PRO
 from rood.metrics import Interval, summary
 from rood.shapes import Scores
 from rood.threat import Linf
-from rood_papers.framework.adaptive import judged
-from rood_papers.framework.bench import DIGITS, World
+from rood_papers.framework.bench import DIGITS, World, judged
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.context import Context
 from rood_papers.framework.experiment import Part
