@@ -8,16 +8,16 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import toy_training
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
-from toy_training import drawn, new_model, toy
+from toy_training import QUICK, drawn, new_model, run, toy
 
 from rood.errors import InputError, RoodError
 from rood.models.model import Model
@@ -28,18 +28,12 @@ from rood.training import compiled, loop, objectives
 from rood.training.compiled import Compiled
 from rood.training.ema import EMA
 from rood.training.feed import Feed
-from rood.training.loop import Epoch, accuracy_of, robust_accuracy_of, train
+from rood.training.loop import accuracy_of, robust_accuracy_of, train
 from rood.training.objectives import Objective
 from rood.training.objectives.adv import ADV
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
 from rood.training.state import State
-
-QUICK = Settings(epochs=4, batch_size=30, lr=0.1)
-
-
-def run(model: Model, settings: Settings, out: Path | None = None) -> Iterator[Epoch]:
-    return train(model, CrossEntropy(), toy(), held_out=toy(30, 9), settings=settings, out=out)
 
 
 def weights(model: Model) -> dict[str, Tensor]:
@@ -140,13 +134,14 @@ def test_a_break_down_names_the_epoch_that_was_kept(tmp_path: Path) -> None:
     assert len(list(run(new_model(), settings, tmp_path))) == 6
 
 
+HELPERS = Path(toy_training.__file__).parent
 KILLED = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from dataclasses import replace
 torch.set_num_threads(1)
-from test_choices import QUICK, new_model, run
+from toy_training import QUICK, new_model, run
 for epoch in run(new_model(), replace(QUICK, epochs=15, ema=0.9), Path(sys.argv[2])):
     print(epoch.epoch, flush=True)
 """
@@ -159,7 +154,7 @@ def test_kill_9_at_any_moment_leaves_a_run_that_ends_the_same(tmp_path: Path) ->
     out = tmp_path / "run"
     for wait in (0.0, 0.013):
         process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(out)],
+            [sys.executable, "-c", KILLED, str(HELPERS), str(out)],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

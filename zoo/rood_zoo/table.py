@@ -28,7 +28,6 @@ from typing import Any, Literal
 import torch
 
 from rood import data
-from rood._files import write_whole
 from rood.attacks import PGD, WorstOf
 from rood.attacks.base import Attack
 from rood.data.base import ImageSet, Shape
@@ -367,7 +366,7 @@ def note_in_cards(path: Path, folder: Path) -> None:
         now = {e: r["value"] for e, r in by_eps.items() if facts["sha256"].startswith(r["sha256"])}
         if facts["sha256"] and now:
             facts["training"]["robust_accuracy"] = {"attack": "PGD-10 on the margin", **now}
-            write_whole(card, (json.dumps(facts, indent=2) + "\n").encode())
+            card.write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def stages(text: str) -> list[str]:
