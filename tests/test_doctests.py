@@ -9,19 +9,11 @@ import torch
 
 import rood
 
-MODULES = [
-    *("goals", "interop", "threat", "tuning", "metrics.ranking"),
-    *(f"analysis.{name}" for name in ("budget", "dimensions", "matching", "rectification")),
-    *(
-        "analysis.trajectory",
-        "api",
-        "data",
-        "data.base",
-        "guard.guard",
-        "models.wrap",
-        "models.zoo",
-    ),
-]
+MODULES = """
+    analysis.budget analysis.dimensions analysis.matching analysis.rectification
+    analysis.trajectory api data data.base detectors._together detectors.base goals guard.guard
+    interop metrics.ranking models.wrap models.zoo threat tuning
+""".split()
 
 
 @pytest.mark.parametrize("name", MODULES)

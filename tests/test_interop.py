@@ -148,7 +148,7 @@ def test_what_is_no_detector_of_theirs_is_refused(model):
 
 def test_scores_of_another_shape_are_refused(model, batches):
     bridge = Bridge(model, lambda x: x[:, 0], lambda b: None, name="pixelwise")
-    with pytest.raises(CapabilityError, match="expected one score an image from pixelwise"):
+    with pytest.raises(CapabilityError, match="expected one score per image from pixelwise"):
         bridge.fit(batches)
 
 

@@ -90,11 +90,11 @@ class Bridge(Detector):
         self.gradient = "almost_everywhere" if alive else "none"  # type: ignore[misc]
 
     def score_images(self, x: Images) -> Scores:
-        # a copy: some write into what they are given
+        # a copy: some detectors write into their input
         scores = self._says(x.clone())
         if scores.numel() != len(x):
             raise CapabilityError(
-                f"expected one score an image from {self.name}, got {tuple(scores.shape)}"
+                f"expected one score per image from {self.name}, got {tuple(scores.shape)}"
             )
         return scores.reshape(len(x)).to(x)
 

@@ -1,8 +1,8 @@
-"""Randomness without global state: every draw names what it is for, and every image has its own.
+"""Randomness without global state: seeded by purpose, and for attacks by image.
 
-`generator` serves everything that is drawn once (weights, shuffles). `Noise` serves attacks: a
-counter-based stream for each image, keyed by the image's own pixels, so that what an image gets
-depends neither on the batch it came in, nor on its place there, nor on the device.
+`generator` is for everything that is drawn once (weights, shuffles). `Noise` is for attacks: a
+counter-based stream for each image, keyed by the image's pixels, so that an image's noise depends
+neither on its batch, nor on its place there, nor on the device.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 def beside(x: Images, source: torch.Generator) -> torch.Generator:
-    """A generator where the images are: to draw on the CPU and send would take longer."""
+    """A generator on the images' device, faster than drawing on the CPU and copying."""
     seed = int(torch.randint(2**62, (), generator=source).item())
     return torch.Generator(x.device).manual_seed(seed)
 
 
 class Noise:
-    """Uniform and normal numbers for a batch of images, one independent stream an image."""
+    """Uniform and normal numbers for a batch of images, one independent stream per image."""
 
     def __init__(self, x: Images, source: torch.Generator) -> None:
         seed = torch.randint(2**62, (), generator=source, device=source.device)
-        # a number, unless that meant to wait for the device
+        # a number, unless that would wait for the device
         self._keys = _mix(row_keys(x.detach()) + (seed if seed.is_cuda else int(seed)))
         self._shape = x.shape[1:]
         self._dtype = x.dtype
@@ -57,7 +57,7 @@ class Noise:
         return self.uniform()[:, :1, :1, :1]
 
     def branch(self, number: int, index: Tensor | slice = slice(None)) -> "Noise":
-        """Other streams for some of the images, untouched by what is drawn from these."""
+        """New streams for some of the images, independent of these."""
         part = self.select(index)
         part._keys, part._draws = _mix(part._keys ^ _mix(torch.tensor(number + 1) * _ODD)), 0
         return part
@@ -81,7 +81,7 @@ def _mix(h: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def row_keys(rows: Float[Tensor, "b ..."]) -> Int[Tensor, " b"]:
-    """One 64-bit number a row, from its float32 contents alone."""
+    """One 64-bit number per row, from its float32 contents alone."""
     bits = rows.flatten(1).float().contiguous().view(torch.int32).long()  # (b, n)
     place = _mix(torch.arange(1, bits.shape[1] + 1, device=rows.device) * _ODD)
     return _mix(bits ^ place).sum(dim=1)

@@ -1,4 +1,4 @@
-"""The shapes that cross module borders, with one letter an axis.
+"""The array shapes used across modules, one letter per axis.
 
 b batch · c h w image · k classes · d features · n fitted samples · o outliers
 """

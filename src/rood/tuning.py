@@ -63,7 +63,7 @@ GRIDS: dict[str, Grid] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a grid and what it came to; `best` holds the best so far."""
+    """One point of a grid and its value; `best` is the best so far."""
 
     options: Options
     value: float  # AUROC, or the share missed

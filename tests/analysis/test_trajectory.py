@@ -455,7 +455,7 @@ def test_what_cannot_be_walked_gets_one_sentence(world):
         (InputError, "expected pixels in [0, 1], got", brightness, x - 1, ways),
         (InputError, "expected pixels in [0, 1], got", brightness, x * math.nan, ways),
         (InputError, "float32 images", d, x.double(), ways),
-        (InputError, "one score an image, got (2, 1) for 2", lambda v: v[:, 0, 0, :1], x, ways),
+        (InputError, "one score per image, got (2, 1) for 2", lambda v: v[:, 0, 0, :1], x, ways),
         (InputError, "finite scores, got 2 of 2", lambda v: brightness(v) / 0, x, ways),
         (CapabilityError, "cut off from the pixels", lambda v: brightness(v.detach()), x, ways),
         (NotFittedError, "call fit() first", Mahalanobis(world.model), x, ways),

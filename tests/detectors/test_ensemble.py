@@ -53,7 +53,7 @@ def test_an_ensemble_averages_members_on_different_networks(double, x):
 
 
 def test_an_ensemble_to_be_scaled_refuses_batches_that_are_used_up(world):
-    with pytest.raises(InputError, match="gone through again"):
+    with pytest.raises(InputError, match="iterated twice"):
         Ensemble([Mahalanobis(world.model)], scale="normal").fit(b for b in world.train)
 
 

@@ -217,7 +217,7 @@ def test_fitting_on_nothing_or_on_what_does_not_match_is_refused():
     model = wrap(seeded())
     with pytest.raises(InputError, match="expected training images to fit on, got none"):
         KNN(model).fit([])
-    with pytest.raises(InputError, match="expected one label an image, got 12 images, 3 labels"):
+    with pytest.raises(InputError, match="expected one label per image, got 12 images, 3 labels"):
         KNN(model).fit([(images(), torch.arange(3))])
     with pytest.raises(InputError, match="expected labels 0 to 3, got 0 to 11"):
         Mahalanobis(model).fit([(images(), torch.arange(12))])

@@ -31,7 +31,7 @@ ONE_LEVEL = 1 / 255  # of an eight-bit pixel: where the paper's tables are read
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Every iterate of a batch of images, t records of b images; `at` reads between them.
+    """Every iterate of a batch of images, t records of b images; `at` interpolates.
 
     The norms are those of the steps taken, before a pixel is rounded to the images' dtype.
     """
@@ -61,7 +61,7 @@ class Trajectory:
 
     @classmethod
     def joined(cls, parts: Sequence["Trajectory"]) -> "Trajectory":
-        """The images of several batches as one; without iterates where a part has none."""
+        """Several batches as one; without images where a part has none."""
         if not parts:
             raise InputError("expected at least one trajectory to join, got none")
         kinds = {(p.direction, p.step, p.sign_of_zero, len(p.scores)) for p in parts}
@@ -87,7 +87,7 @@ class Trajectory:
         return self.l2 if norm == "l2" else self.linf
 
     def common_range(self, norm: Norm) -> tuple[float, float]:
-        """The norms that every image reached: one image that stays put leaves only 0."""
+        """The norms that every image reached; only 0 if one image never moved."""
         norms = self.norms(norm)
         return norms.amin(dim=0).max().item(), norms.amax(dim=0).min().item()
 
@@ -96,7 +96,7 @@ class Trajectory:
         return self._between(self.scores, norm, r)
 
     def left_box_at(self, norm: Norm, r: float) -> Bool[Tensor, " b"] | None:
-        """Whether a record that `at` reads each image's score from had left the box."""
+        """Whether a record used by `at` for each image had left the pixel box."""
         found = self._between(self.left_box, norm, r)
         return None if found is None else found > 0
 
@@ -266,7 +266,7 @@ def auroc_curve(trajectory: Trajectory, clean: Known, norm: Norm, points: int = 
 
 
 def _checked(score: Detector | ScoreFunction, x: Images, step: float) -> ScoreFunction:
-    """What to step on, after refusing in one sentence what cannot be stepped from."""
+    """The score as a function, after checks of the images and the step."""
     if x.ndim != 4 or not x.is_floating_point():
         got = f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"
         raise InputError(f"expected float images of shape (b, c, h, w), got {got}")
@@ -292,7 +292,7 @@ def _record(
 ) -> tuple[Scores, Scores, Scores, Bool[Tensor, " b"]]:
     """Scores, both norms, and whether each image left the box."""
     if scores.shape != (len(x),):
-        raise InputError(f"expected one score an image, got {tuple(scores.shape)} for {len(x)}")
+        raise InputError(f"expected one score per image, got {tuple(scores.shape)} for {len(x)}")
     if bad := int((~scores.isfinite()).sum()):
         raise InputError(
             f"expected finite scores, got {bad} of {len(x)} that are not: drop those images"

@@ -28,8 +28,8 @@ class APGD(Attack):
     Each image starts with s = 2 eps and halves its step, going back to its best point, when at a
     checkpoint too few steps have raised the goal or neither step nor best value has changed. Croce
     & Hein, *Reliable evaluation of adversarial robustness with an ensemble of diverse
-    parameter-free attacks*, ICML 2020, arXiv:2003.01690. The goal here is any number an image,
-    not a classification loss.
+    parameter-free attacks*, ICML 2020, arXiv:2003.01690. The goal is any number per image, not only
+    a classification loss.
     """
 
     steps: int = 100
@@ -86,7 +86,7 @@ class APGD(Attack):
 
 
 def checkpoints(steps: int) -> set[int]:
-    """The steps after which the step size is reviewed: ever closer together."""
+    """The steps after which the step size is reviewed; their distances shrink."""
     found, p, gap = set(), 0.0, 0.22
     while p + gap < 1:
         p += gap

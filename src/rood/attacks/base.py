@@ -22,9 +22,9 @@ from rood.threat import Threat
 
 @dataclass(frozen=True)
 class Goal:
-    """A number to raise for each image, and what is known about raising it.
+    """A number to raise for each image, with advice on how.
 
-    All but `function` is advice to attacks that take it; a goal without it is attacked as it is.
+    Only `function` is needed; the rest is advice that attacks may take.
     """
 
     function: Callable[[Images], Scores]
@@ -32,8 +32,8 @@ class Goal:
     starts: tuple[Images, ...] = ()  # images to begin at, one for each image attacked
     stochastic: bool = False  # two calls may differ: attack the expectation
     enough: float = math.inf  # beyond it nothing is gained: such an image is done
-    aim: Callable[[Images], tuple["Goal", ...]] | None = None  # variants made for these very images
-    rows: Callable[[Tensor], "Goal"] | None = None  # for some of the images; None: serves any
+    aim: Callable[[Images], tuple["Goal", ...]] | None = None  # variants for given images
+    rows: Callable[[Tensor], "Goal"] | None = None  # the goal of some images; None: serves any
 
     def __call__(self, x: Images) -> Scores:
         return self.function(x)
@@ -61,7 +61,7 @@ def as_goal(goal: AnyGoal) -> Goal:
 
 
 def in_expectation(goal: Goal, draws: int) -> Goal:
-    """The mean of several calls of a goal that differs from call to call."""
+    """The mean of several calls of a stochastic goal."""
 
     def mean(goal: Goal) -> Callable[[Images], Scores]:
         return lambda x: torch.stack([goal(x) for _ in range(draws)]).mean(dim=0)
@@ -77,7 +77,7 @@ def in_expectation(goal: Goal, draws: int) -> Goal:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
-    """Hyper-parameters are fields; nothing else is stored, so one instance serves all calls."""
+    """Raises a goal within a threat model. Hyper-parameters are fields; nothing else is stored."""
 
     uses_gradient: ClassVar[bool] = True
 
@@ -103,20 +103,20 @@ class Attack(ABC):
         known = climbed if isinstance(climbed, Best) and not as_goal(goal).stochastic else None
         found = climbed.x if isinstance(climbed, Best) else climbed.detach()
         if not self.compare:
-            return threat.project(found, x)  # unasked: to look first is to wait for the GPU
+            return threat.project(found, x)  # always: a check would wait for the GPU
         if not threat.contains(found, x).all():
             found, known = threat.project(found, x), None
-        with torch.no_grad():  # what the goal said before is not asked for again
+        with torch.no_grad():  # values that are known are not computed again
             value = goal(found) if known is None else known.value
             start = goal(x) if known is None or known.at_start is None else known.at_start
         return torch.where(wide(value > start), found, x)
 
     def aims(self, goal: Goal) -> tuple[Goal, ...]:
-        """What to climb for a goal: itself and, along gradients, what is known to lead there."""
+        """What to climb for a goal: itself and, with gradients, its variants."""
         return (goal, *goal.variants) if self.uses_gradient else (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> AnyGoal:
-        """The goal as it is climbed, and as its start and its end are compared."""
+        """The goal that is climbed and by which start and end are compared."""
         return goal
 
     @abstractmethod
@@ -181,9 +181,9 @@ def at_least_one(**counts: int) -> None:
 
 
 def check_keep(keep: Literal["best", "last"], restarts: int) -> None:
-    """Refuse to deliver the last image of several restarts, which is that of the last alone."""
+    """Refuse several restarts where only the last iterate is kept."""
     if keep == "last" and restarts > 1:
-        raise InputError(f'expected one restart to keep the "last" of, got {restarts}')
+        raise InputError(f'expected one restart with keep="last", got {restarts}')
 
 
 def _check_images(x: Images, *, values: bool) -> None:

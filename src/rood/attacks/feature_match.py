@@ -1,4 +1,4 @@
-"""Ascent by steps that shrink, made to meet a target closely rather than to go far."""
+"""Gradient ascent with decreasing steps, to match a target closely rather than to move far."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class FeatureMatch(Attack):
     Made for -|f(x) - f(x_in)|^2 (`analysis.matching`), raises any goal. h_t is the norm's steepest
     direction, its running mean, or the step of Adamax fed with gradients of unit L2 length. Liang
     et al., *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*,
-    arXiv:2009.08016. Their steps do not shrink, and end at a distance from the target that the
-    step's length sets: `paper` is the algorithm as written, `liang` as coded.
+    arXiv:2009.08016. Their steps do not shrink and end about a step's length from the target:
+    `paper` is the algorithm as written, `liang` as coded.
     """
 
     steps: int = 200
@@ -91,7 +91,7 @@ class FeatureMatch(Attack):
         given = goal.starts[: self.restarts]
         yield from (threat.project(start, x) for start in given)
         for _ in range(self.restarts - len(given)):
-            # even in a cube; in L2 that reaches far out of the ball and is scaled onto its sphere
+            # uniform in a cube, which in L2 reaches beyond the ball and is scaled onto its sphere
             yield threat.project(x + threat.eps * (2 * noise.uniform() - 1), x)
 
     def _direction(self, threat: Threat) -> Callable[[Images], Images]:
@@ -101,7 +101,7 @@ class FeatureMatch(Attack):
 
 
 class _Mean:
-    """The running mean of directions: what swings from step to step cancels out."""
+    """The running mean of directions: oscillations cancel out."""
 
     def __init__(self, single: Callable[[Images], Images]) -> None:
         self.single = single

@@ -1,4 +1,4 @@
-"""Gradient ascent that never steps down, from starts of its own."""
+"""Gradient ascent whose goal never falls, from several kinds of starting points."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
 
-MOMENTUM = 0.9  # of what led uphill so far
-SHRINK, GROW = 0.5, 1.1  # of the step, after a fall and after anything else
+MOMENTUM = 0.9
+SHRINK, GROW = 0.5, 1.1  # factors of the step, after a fall and otherwise
 TINY = 1e-4  # standard deviation of the small Gaussian start, in pixel units
 
 
@@ -32,8 +32,8 @@ class MonotonePGD(Attack):
     The restarts begin at the goal's own starts, then at x without contrast, at x with a little
     Gaussian noise, and at random points. Bitterwolf et al., *Certifiably Adversarially Robust
     Detection of Out-of-Distribution Data*, NeurIPS 2020, arXiv:2007.08473. Theirs steps along v
-    itself with an absolute rate; ours follows the threat's norm, so that no rate has to suit the
-    goal, and after a fall forgets v, because where v is no ascent no halving of s helps.
+    itself with an absolute rate. Ours follows the threat's norm, so that no rate has to be tuned to
+    the goal, and resets v after a fall: halving s does not help where v is no ascent direction.
     """
 
     steps: int = 200
@@ -89,7 +89,7 @@ def _starts(goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Iterator[
 
 
 def _known(value: Scores, gradient: Images) -> tuple[Scores, Images]:
-    """NaN counts as the lowest value of all: any other point is a step up from it."""
+    """NaN counts as the lowest value, so that any other point is better."""
     return value.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf), gradient
 
 

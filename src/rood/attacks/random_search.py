@@ -1,4 +1,4 @@
-"""The best of many random points: the control that every gradient attack must beat."""
+"""The best of many random points: the baseline that every gradient attack must beat."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,11 +13,11 @@ from rood.threat import Threat
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch(Attack):
-    r"""argmax of the goal over `queries` points: half even draws from the ball, half its corners.
+    r"""argmax of the goal over `queries` points: half uniform in the ball, half its corners.
 
-    Corners are steps of full size along random signs, which is where a goal that is nearly linear
-    has its optimum. Needs no gradient: where it beats a gradient attack, the gradient is masked
-    (Athalye et al., *Obfuscated Gradients Give a False Sense of Security*, arXiv:1802.00420).
+    Corners are full steps along random signs, where a nearly linear goal has its optimum. Needs no
+    gradient: where it beats a gradient attack, the gradient is masked (Athalye et al., *Obfuscated
+    Gradients Give a False Sense of Security*, arXiv:1802.00420).
     """
 
     uses_gradient: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Random search with squares: an attack that asks for values alone."""
+"""Random search with squares: an attack that needs no gradient."""
 
 import math
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from rood.attacks._uncut import in_company, uncut
+from rood.attacks._bpda import among_fixed_images, straight_through
 from rood.attacks.apgd import APGD
 from rood.attacks.base import (
     AnyGoal,
@@ -27,8 +27,8 @@ from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
 
 Tier = Literal["quick", "standard", "full"]
-DRAWS = 8  # of a goal that differs from call to call, averaged
-COMPANY = 3  # images around each one, where a score depends on its batch
+DRAWS = 8  # calls averaged where a goal is stochastic
+OTHERS = 3  # fixed images in the batch of each one, where a score depends on its batch
 
 
 class Stage(NamedTuple):
@@ -36,8 +36,8 @@ class Stage(NamedTuple):
 
     name: str
     attack: Attack
-    # own: the goal itself; best: the goal itself, from the best point so far; aside: each other
-    # goal known to lead there, followed by `attack` on the goal itself
+    # own: the goal itself; best: the goal itself, from the best point so far; aside: each related
+    # goal by the attack `aside`, followed by `attack` on the goal itself
     climbs: Literal["own", "best", "aside"]
     aside: Attack | None = None
 
@@ -71,7 +71,7 @@ def _stages(tier: Tier) -> tuple[Stage, ...]:
 
 
 class Reached(NamedTuple):
-    """Where a search is after one of its stages."""
+    """The state of a search after one of its stages."""
 
     stage: Stage
     value: Scores  # the best of this stage; -inf where an image was done before
@@ -82,11 +82,11 @@ class Reached(NamedTuple):
 class WorstOf(Attack):
     r"""argmax of the goal over what every stage of a tier finds, image by image.
 
-    Stages: APGD on the goal from x and from a random point; APGD on the goals known to lead there
-    (surrogates, the gradient let through where it is cut, class by class, towards in-distribution
-    exemplars), each followed by the goal itself; MonotonePGD; Square, which needs no gradient; and
-    APGD from the best point of all. Nothing is tuned to a detector. An image whose value has passed
-    the goal's `enough` leaves the batch. In the spirit of Croce & Hein, *Reliable evaluation of
+    Stages: APGD on the goal from x and from a random point; APGD on related goals (surrogates,
+    BPDA, one class after the other, ID exemplars), each followed by APGD on the goal itself;
+    MonotonePGD; Square, which needs no gradient; and APGD from the best point of all. Nothing is
+    tuned to a detector. An image whose value has passed the goal's `enough` leaves the batch. In
+    the spirit of Croce & Hein, *Reliable evaluation of
     adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020,
     arXiv:2003.01690; `full` contains five APGD-500 and three MonotonePGD-200, the attack of Meinke
     et al., *Provably Robust Detection of Out-of-distribution Data (almost) for free*, NeurIPS 2022,
@@ -109,18 +109,18 @@ class WorstOf(Attack):
         return (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> Goal:
-        """In expectation where two calls differ, in fixed company where the batch matters."""
+        """The mean of several calls where two differ; fixed batches where scores depend on them."""
         goal = as_goal(goal)
         if goal.stochastic:
             return in_expectation(goal, DRAWS)
-        return in_company(goal, x[:COMPANY]) if _depends_on_its_batch(goal, x) else goal
+        return among_fixed_images(goal, x[:OTHERS]) if _depends_on_its_batch(goal, x) else goal
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Best:
         *_, last = self.stages(as_goal(goal), x, threat, noise)
         return last.best
 
     def stages(self, goal: Goal, x: Images, threat: Threat, noise: Noise) -> Iterator[Reached]:
-        """What each stage came to, one after the other; the goal is a prepared one."""
+        """The state after each stage; `goal` as `prepared` gives it."""
         best = Best(x)
         with torch.no_grad():
             best.offer(x, goal(x))
@@ -141,7 +141,7 @@ class WorstOf(Attack):
 def _run(
     stage: Stage, goal: Goal, x: Images, best: Images, threat: Threat, noise: Noise
 ) -> Iterator[Images]:
-    """What one stage finds, a candidate for each image at a time."""
+    """The candidates of one stage, each a batch of images."""
     if stage.climbs == "own":
         yield from _climbed(stage.attack, goal, x, threat, noise)
     elif stage.climbs == "best":
@@ -156,20 +156,20 @@ def _run(
 
 
 def _others(goal: Goal, x: Images) -> Iterator[tuple[int, Goal, Tensor]]:
-    """The goals known to lead to this one, with a number each, and the images they may serve."""
+    """The related goals, numbered, each with a mask of the images it may help."""
     everywhere = torch.ones(len(x), dtype=torch.bool, device=x.device)
     cut = _cut(goal, x)
     if cut.any():
-        yield 0, uncut(goal), cut
+        yield 0, straight_through(goal), cut
     aimed = () if goal.aim is None else goal.aim(x)
     for i, other in enumerate((*goal.variants, *aimed), start=1):
         yield i, other, everywhere
 
 
 def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
-    """Where the gradient is another one when it is let through; nowhere if it cannot be."""
+    """Where the straight-through gradient differs from autograd's; nowhere if there is none."""
     try:
-        _, through = value_and_gradient(uncut(goal), x)
+        _, through = value_and_gradient(straight_through(goal), x)
     except CapabilityError:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
     try:
@@ -188,7 +188,7 @@ def _where(served: Bool[Tensor, " b"], found: Images, x: Images) -> Images:
 def _climbed(
     attack: Attack, goal: Goal, x: Images, threat: Threat, noise: Noise
 ) -> Iterator[Images]:
-    """Where the attack ends; nothing where it needs a gradient that the goal does not have."""
+    """The images the attack ends at; none where it needs a gradient that the goal lacks."""
     try:
         found = attack.climb(goal, x, threat, noise)
     except CapabilityError:
@@ -198,10 +198,10 @@ def _climbed(
 
 @torch.no_grad()
 def _depends_on_its_batch(goal: Goal, x: Images) -> bool:
-    """Whether half of the images have other values without the other half."""
+    """Whether half of the images have other values when scored without the other half."""
     half = torch.arange(len(x) // 2, device=x.device)
     if len(half) < 2 or (goal.rows is None and goal.aim is None):
-        return False  # one image has no company, and a plain function may count its images
+        return False  # one image is its own batch, and a plain function may count its images
     together, apart = goal(x)[half], goal.take(half)(x[half])
     spread = together.std() + 1e-3 * together.abs().mean()
     return bool((apart - together).abs().mean() > 1e-2 * spread)

@@ -7,9 +7,9 @@ from rood.shapes import Images, Scores
 
 
 def score_and_gradient(score: ScoreFunction, x: Images) -> tuple[Scores, Images]:
-    """s(x) and its gradient, both constants for whoever differentiates further.
+    """s(x) and its gradient, both detached.
 
-    Works where the caller is inside no_grad or inference_mode, and leaves no .grad behind.
+    Works inside no_grad and inference_mode, and leaves no .grad behind.
     """
     with torch.inference_mode(False), torch.enable_grad():
         probe = x.detach().clone().requires_grad_()
@@ -19,7 +19,7 @@ def score_and_gradient(score: ScoreFunction, x: Images) -> tuple[Scores, Images]
 
 
 def at(point: Images, x: Images) -> Images:
-    """`point` by value, with the gradient passed straight through to x.
+    """`point`, with a straight-through gradient to x.
 
     For point = x + eta sign(g(x)) this is the exact Jacobian almost everywhere: sign is flat.
     """
@@ -27,9 +27,9 @@ def at(point: Images, x: Images) -> Images:
 
 
 def smooth_sign(score: ScoreFunction, x: Images) -> Images:
-    """tanh of the score's gradient, in units of its mean size: a sign whose flips can be foreseen.
+    """tanh of the score's gradient over its mean size: a differentiable sign.
 
-    Where the caller differentiates, through the gradient as well.
+    Where x requires a gradient, it includes second-order terms.
     """
     if torch.is_grad_enabled() and x.requires_grad:
         (grad,) = torch.autograd.grad(score(x).sum(), x, create_graph=True)

@@ -1,4 +1,4 @@
-"""Many detectors, one forward pass: in fitting and in scoring."""
+"""Fit and score many detectors with one forward pass."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -14,10 +14,22 @@ from rood.shapes import Batches, Images, Scores
 
 
 def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
-    """Fit every detector, and the detectors inside wrapping ones, in one pass over the data."""
+    """Fit every detector, inner ones included, in one pass over the data.
+
+    Detectors that are fitted on pixels (`fit_images`) take a pass of their own.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> detectors = [rood.detectors.KNN(model, k=5), rood.detectors.ViM(model)]
+    >>> batches = [(torch.rand(60, 1, 28, 28), torch.zeros(60).long())]
+    >>> rood.detectors.fit_all(detectors, batches)
+    >>> detectors[0]
+    KNN(k=5, fitted)
+    """
     parts = list({id(p): p for d in detectors for p in _parts(d)}.values())  # inner ones first
     learners = [p for p in parts if isinstance(p, OutputDetector) and p.fitted_names]
-    # what is learnt under the caller's inference_mode could never be differentiated through
+    # tensors made under the caller's inference_mode could not be differentiated through
     with torch.inference_mode(False), torch.no_grad():
         if learners:
             _fit_outputs(learners, batches)
@@ -42,7 +54,7 @@ def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
     seen = 0
     for x, y in batches:
         if len(x) != len(y):
-            raise InputError(f"expected one label an image, got {len(x)} images, {len(y)} labels")
+            raise InputError(f"expected one label per image, got {len(x)} images, {len(y)} labels")
         for model, group in _by_model(learners).items():
             check_images(x, model)
             if seen == 0:
@@ -51,7 +63,7 @@ def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:
             keys = row_keys(x)
             for part, out in _shared_pass(model, group, x):
                 if seen == 0:
-                    part.start()  # not before: the first images tell the model which its head is
+                    part.start()  # not before: the first images show the model which is its head
                 part.see(out._replace(keys=keys), y)
         seen += len(x)
     if seen == 0:
@@ -83,10 +95,18 @@ def _shared_pass(
 
 
 def score_all(detectors: Mapping[str, Detector], x: Images) -> dict[str, Scores]:
-    """The score of every detector on x; all that are formulas of the outputs share a pass."""
+    """The scores of x by every detector; all `OutputDetector`s share one forward pass.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> detectors = {"msp": rood.detectors.MSP(model), "energy": rood.detectors.Energy(model)}
+    >>> sorted(rood.detectors.score_all(detectors, torch.rand(2, 1, 28, 28)))
+    ['energy', 'msp']
+    """
     for d in detectors.values():
         d.check_fitted()
-    for model in {d.model for d in detectors.values()}:  # once each: to look is to wait for a GPU
+    for model in {d.model for d in detectors.values()}:  # once each: a check waits for the GPU
         check_images(x, model)
     found: dict[Detector, Scores] = {}
     for model, group in _by_model(

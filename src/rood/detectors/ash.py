@@ -86,7 +86,7 @@ def largest(f: Features, percentile: float) -> Features:
 
 
 def scaling(f: Features, pruned: Features) -> Tensor:
-    """exp(sum before / sum after pruning), (b, 1), held below overflow."""
+    """exp(sum before / sum after pruning), (b, 1), clamped below overflow."""
     after = pruned.sum(dim=1, keepdim=True)
     after = torch.where(after.abs() < 1e-6, torch.full_like(after, 1e-6), after)
     return (f.sum(dim=1, keepdim=True) / after).clamp(max=LARGEST_EXPONENT).exp()

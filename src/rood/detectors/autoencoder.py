@@ -1,4 +1,4 @@
-"""What an auto-encoder cannot reproduce."""
+"""Reconstruction error of an auto-encoder."""
 
 from typing import Literal, get_args
 
@@ -17,13 +17,13 @@ LEAST_SPREAD = 1 / 255  # of a pixel's residual: one that never changes would di
 
 
 class AutoEncoder(Detector):
-    r"""s(x) = (1/n) sum_i |(r_i - m_i) / v_i|^p, r = x - x', x' what the auto-encoder makes of x.
+    r"""s(x) = (1/n) sum_i |(r_i - m_i) / v_i|^p, r = x - x', x' the reconstruction of x.
 
     p = 2, or 1 for `residual="l1"`; m = 0 and v = 1, and for `residual="mahalanobis"` mean and
     standard deviation of each pixel's residual on the training images. Discussed by Liang et al.,
     *An Algorithm for Out-Of-Distribution Attack to Neural Network Encoder*, arXiv:2009.08016: an
-    image that takes another's code has that image made of it, which it does not resemble. The model
-    is one of `rood.models.generative.autoencoder`.
+    image with another image's code is reconstructed as that image, which it does not resemble. The
+    model is one of `rood.models.generative.autoencoder`.
     """
 
     centre_: Float[Tensor, "c h w"]
@@ -40,7 +40,7 @@ class AutoEncoder(Detector):
 
     @classmethod
     def example(cls, model: Model, *, residual: Residual = "mahalanobis") -> "AutoEncoder":
-        """A small auto-encoder that has learnt nothing, for the contract checks."""
+        """A small untrained auto-encoder, for the contract checks."""
         coder = AutoEncoderNetwork.beside(model, size=8, width=4, numbers=4)
         return cls(coder, residual=residual)
 

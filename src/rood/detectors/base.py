@@ -3,12 +3,12 @@
 A detector maps images in [0, 1] to one score each; **higher means more OOD**.
 
               from images      from the model's outputs
-    learn     fit_images       start, see, finish
-    judge     score_images     score_outputs
+    fit       fit_images       start, see, finish
+    score     score_images     score_outputs
 
-Almost every detector is an `OutputDetector` and fills in the right-hand column: its score is a
-formula of logits and features, so that many share one forward pass (`_together.py`). Only those
-that need the pixels themselves (ODIN, PRO) fill in the left. What a detector learns it declares as
+Almost every detector is an `OutputDetector` and overrides the right-hand column: its score is a
+formula of logits and features, so that many share one forward pass (`fit_all`, `score_all`). Only
+those that need the pixels themselves (ODIN, PRO) override the left. Fitted values are declared as
 annotations ending in "_"; buffers, the not-fitted error, saving and loading follow from those.
 """
 
@@ -31,12 +31,23 @@ Gradient = Literal["exact", "almost_everywhere", "surrogate", "none"]
 
 
 class Detector(nn.Module, ABC):
-    """One score an image, higher = more OOD, unsaturated, differentiable in the pixels."""
+    """One score per image, higher = more OOD, unsaturated, differentiable in the pixels.
+
+    Examples
+    --------
+    >>> model = rood.zoo.load("digits-ce")
+    >>> batches = [(torch.rand(60, 1, 28, 28), torch.zeros(60).long())]
+    >>> knn = rood.detectors.KNN(model, k=5).fit(batches)
+    >>> knn
+    KNN(k=5, fitted)
+    >>> knn.score(torch.rand(2, 1, 28, 28)).shape
+    torch.Size([2])
+    """
 
     gradient: ClassVar[Gradient] = "exact"
     stochastic: ClassVar[bool] = False  # True: two calls may differ, attack the expectation
     needs_labels: ClassVar[bool] = False  # True: fit() needs the classes of the training images
-    same_pixels: ClassVar[bool] = True  # False: the detectors inside see other images than this one
+    same_pixels: ClassVar[bool] = True  # False: inner detectors see other images, such as resized
 
     fitted_names: ClassVar[tuple[str, ...]] = ()
 
@@ -60,7 +71,7 @@ class Detector(nn.Module, ABC):
 
     @final
     def fit(self: D, batches: Batches) -> D:
-        """Learn from in-distribution batches (x, y); again from scratch if called again."""
+        """Fit on in-distribution batches (x, y), always from scratch."""
         from rood.detectors._together import fit_all
 
         fit_all([self], batches)
@@ -68,17 +79,17 @@ class Detector(nn.Module, ABC):
 
     @abstractmethod
     def score_images(self, x: Images) -> Scores:
-        """The score, for callers that keep the contract themselves: attacks, wrapping detectors."""
+        """The score without the checks of `score`, for attacks and wrapping detectors."""
 
     def fit_images(self, batches: Batches) -> None:
-        """Set every `name_` that only the pixels can teach. Most detectors leave this alone."""
+        """Set every `name_` that is computed from pixels. Most detectors have none."""
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """Other functions of the images to climb where the score itself is hard to."""
+        """Other functions for an attack to climb where the score has poor gradients."""
         return ()
 
     def seen(self, x: Images) -> Float[Tensor, "b c _ _"]:
-        """The images as `model` gets them; a detector that resizes them says so here."""
+        """The images as `model` gets them; a detector that resizes them overrides this."""
         first = next((inner for _, inner in self.inner()), None)
         return x if first is None else first.seen(x)
 
@@ -88,7 +99,7 @@ class Detector(nn.Module, ABC):
 
     @final
     def settings(self) -> dict[str, Any]:
-        """Its class and the constructor's keyword arguments, with those of the detectors inside."""
+        """Class and keyword arguments of the constructor, with those of inner detectors."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
         own = {p.name: getattr(self, p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
         parts = {n: m.settings() for n, m in self.inner()}
@@ -103,7 +114,7 @@ class Detector(nn.Module, ABC):
 
     @final
     def inner(self) -> Iterator[tuple[str, "Detector"]]:
-        """The detectors directly inside this one, in lists too."""
+        """The inner detectors, also those in lists, by name."""
         for name, child in self.named_children():
             if isinstance(child, Detector):
                 yield name, child
@@ -113,13 +124,13 @@ class Detector(nn.Module, ABC):
 
     @final
     def fitted_state(self) -> dict[str, Tensor]:
-        """What fit() learnt, without the model's weights; parts of it have a dotted name."""
+        """What fit() computed, without the model's weights; dotted names for inner detectors."""
         self.check_fitted()
         return {name: value for name, value in self._declared() if value is not None}
 
     @final
     def load_fitted(self: D, state: dict[str, Tensor]) -> D:
-        """Take over what `fitted_state` gave."""
+        """Restore what `fitted_state` gave."""
         if wrong := set(state) ^ {name for name, _ in self._declared()}:
             raise InputError(f"expected the fitted state of {type(self).__name__}, {wrong} differ")
         for key, value in state.items():
@@ -129,7 +140,7 @@ class Detector(nn.Module, ABC):
 
     @final
     def check_fitted(self) -> None:
-        """Refuse to go on before fit()."""
+        """Raise NotFittedError before fit()."""
         if missing := [name for name, value in self._declared() if value is None]:
             raise NotFittedError(
                 f"{type(self).__name__} has no {', '.join(missing)} yet: call fit() first"
@@ -152,24 +163,24 @@ class OutputDetector(Detector):
         return self.score_outputs(self.model(x, self.taps)).to(x.dtype)
 
     def choose_taps(self, x: Images) -> None:
-        """Settle `taps` on the first training images, where the choice depends on the network."""
+        """Set `taps` from the first training images, where they depend on the network."""
 
     @abstractmethod
     def score_outputs(self, out: Outputs) -> Scores:
         """The formula. float64 where conditioning needs it; the caller casts back."""
 
     def start(self) -> None:
-        """Forget what was learnt and get ready for `see`."""
+        """Reset the statistics before the first `see`."""
 
     def see(self, out: Outputs, labels: Labels) -> None:
-        """Take in one training batch; keep sums, not samples."""
+        """Add one training batch to the statistics; keep sums, not samples."""
 
     def finish(self) -> None:
-        """Set every `name_` from what was seen."""
+        """Set every `name_` from the statistics."""
 
 
 def check_images(x: Images, model: Model) -> None:
-    """Refuse, in one sentence, what no detector can score."""
+    """Refuse images that no detector can score: shape, device, dtype, channels, range."""
     if x.ndim != 4:
         raise InputError(f"expected images of shape (b, c, h, w), got {tuple(x.shape)}")
     if x.device != model.mean.device:
@@ -191,5 +202,5 @@ def check_images(x: Images, model: Model) -> None:
     if not (low >= 0 and high <= 1):  # written so that NaN is refused too
         raise InputError(
             f"expected pixels in [0, 1], got [{low:.3g}, {high:.3g}]: "
-            "the model normalises, do not do it first"
+            "the model normalises, do not normalise first"
         )

@@ -1,4 +1,4 @@
-"""Confidence that provably fades away from the training images."""
+"""Confidence that provably decreases away from the training images."""
 
 import math
 
@@ -16,7 +16,7 @@ from rood.seeds import generator, row_keys
 from rood.shapes import Batches, Images, Scores
 from rood.threat import Threat
 
-MOST = 10_000  # training images that a mixture is learnt from
+MOST = 10_000  # training images that the mixtures are fitted on
 
 
 class CCU(Detector):
@@ -101,7 +101,7 @@ class CCU(Detector):
 
 
 def _some(batches: Batches, model: Model) -> Images:
-    """Some of the images, the same in whatever batches and order they come."""
+    """At most `MOST` images, chosen independently of batches and order."""
     images, keys = torch.empty(0), torch.empty(0, dtype=torch.long)
     for x, _ in batches:
         check_images(x, model)

@@ -57,7 +57,7 @@ class CLIP(OutputDetector):
         return words_out.amax(dim=1) - words_in.amax(dim=1)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """All words at once, where the maxima follow one of either kind."""
+        """The log-odds of all words: the maxima have the gradient of one word of each kind."""
         if self.combine == "softmax_sum":
             return ()
         return (CLIP(self.model, inside=self.inside, combine="softmax_sum").score_images,)

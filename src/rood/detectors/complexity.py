@@ -1,4 +1,4 @@
-"""Likelihood of a flow, set off against how complex the image is."""
+"""Likelihood of a flow, corrected by the complexity of the image."""
 
 import zlib
 
@@ -14,7 +14,7 @@ from rood.models.generative.glow import GlowNetwork
 from rood.models.model import Model
 from rood.shapes import Images, Scores
 
-FRAME = 57  # bytes of signature, header and end, and around the data
+FRAME = 57  # bytes of signature, header and chunks around the data
 LEVEL = 9
 
 
@@ -23,8 +23,8 @@ class Complexity(Detector):
 
     Serra et al., *Input Complexity and Out-of-distribution Detection with Likelihood-based
     Generative Models*, ICLR 2020, arXiv:1909.11480. n counts pixels times channels, so that both
-    are bits a number. To the gradient the file's length is a constant; everything is judged on the
-    image of 8 bits.
+    terms are bits per number. The gradient treats the file's length as a constant; the image is
+    rounded to 8 bits first.
     """
 
     gradient = "surrogate"
@@ -42,7 +42,7 @@ class Complexity(Detector):
         return GlowNetwork.of(self.model).look(x).nll - png_bits(x)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """The likelihood alone, and set off against differences that a file's length grows with."""
+        """The likelihood alone, and minus a differentiable estimate of the file's length."""
         nll = lambda x: GlowNetwork.of(self.model).look_between(x).nll
         return nll, lambda x: nll(x) - _roughness(x)
 
@@ -67,16 +67,17 @@ def _roughness(x: Images) -> Scores:
 
 
 def png_bytes(images: UInt8[np.ndarray, "n c h w"]) -> NDArray[np.int64]:
-    """The length of each image's file, every row with the filter whose residuals are smallest.
+    """The length of each image's PNG file, every row with the filter of the smallest residuals.
 
-    8 bits a channel, one block of data, zlib at level 9; ties go to the first filter.
+    8 bits per channel, one data chunk, zlib at level 9; ties go to the first filter. The same on
+    every machine.
     """
     filtered = _filtered(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
     return np.array([FRAME + len(zlib.compress(rows.tobytes(), LEVEL)) for rows in filtered])
 
 
 def _filtered(pixels: UInt8[np.ndarray, "n h w c"]) -> UInt8[np.ndarray, "n h bytes"]:
-    """The rows as PNG stores them: the number of a filter, then what the filter leaves."""
+    """The rows as PNG stores them: the number of the filter, then its residuals."""
     n, h, w, c = pixels.shape
     x = pixels.astype(np.int16)
     left, up, corner = (np.zeros_like(x) for _ in range(3))

@@ -51,7 +51,7 @@ class Ensemble(Detector):
         found = [self._each(x).double() for x, _ in batches]
         if sum(map(len, found)) < 2:
             raise InputError(
-                "expected batches that can be gone through again to scale by, got none"
+                "expected batches that can be iterated twice to scale by, got none the second time"
             )
         scores = torch.cat(found)  # (n, members)
         self.offset_, self.spread_ = scores.mean(dim=0), scores.std(dim=0).clamp_min(1e-12)
@@ -60,7 +60,7 @@ class Ensemble(Detector):
         return ((self._each(x) - self.offset_) / self.spread_).mean(dim=1).to(x.dtype)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """Each member by itself, and what its own score is hard to climb by."""
+        """The score of each member, and its surrogates."""
         members = [m for m in self.members if isinstance(m, Detector)]
         own = [m.score_images for m in members]
         return (*own, *(s for m in members for s in m.surrogates()))

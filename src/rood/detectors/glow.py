@@ -10,11 +10,12 @@ from rood.shapes import Images, Scores
 
 
 class Glow(Detector):
-    r"""s(x) = -log2 p(x) / n, the bits that a flow needs for each of the n numbers of an image.
+    r"""s(x) = -log2 p(x) / n, the bits per dimension of a flow; n numbers per image.
 
     Kingma and Dhariwal, *Glow: Generative Flow with Invertible 1x1 Convolutions*, NeurIPS 2018,
-    arXiv:1807.03039. Scored is the image of 8 bits, each pixel in the centre of its bin; the
-    gradient passes by the rounding. Simple images are likely, whatever they show: Nalisnick et al.,
+    arXiv:1807.03039. The image is rounded to 8 bits, each pixel at the centre of its bin; the
+    gradient of the rounding is straight-through. Simple images are likely, whatever they show:
+    Nalisnick et al.,
     *Do Deep Generative Models Know What They Don't Know?*, ICLR 2019, arXiv:1810.09136. The model
     is one of `rood.models.generative.glow`.
     """

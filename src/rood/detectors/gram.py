@@ -1,4 +1,4 @@
-"""How far the Gram matrices of the feature maps leave the range seen in training."""
+"""Deviation of the feature maps' Gram matrices from their range on training images."""
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,8 @@ from rood.numerics.streaming import Sample
 from rood.seeds import row_keys
 from rood.shapes import Images, Labels, Scores
 
-TINY = 1e-300  # keeps the q-th root's slope finite at 0, in float64, and moves no value
-HELD_OUT = 10  # one training image in so many sets the scale of a layer, not its bounds
+TINY = 1e-300  # keeps the gradient of the q-th root finite at 0 without changing a float64
+HELD_OUT = 10  # one training image in ten sets the scale of a layer, not its bounds
 
 
 class Gram(OutputDetector):
@@ -77,7 +77,7 @@ class Gram(OutputDetector):
         rows = self._held.rows()
         if len(rows) == 0 or not self._low.isfinite().any():
             raise InputError(
-                f"expected training images enough to hold one in {HELD_OUT} out for Gram's scale, "
+                f"expected enough training images to hold out one in {HELD_OUT} for Gram's scale, "
                 "got too few: give more"
             )
         self.settle_bounds()
@@ -125,7 +125,7 @@ class Gram(OutputDetector):
         return (soft,)
 
     def statistics(self, maps: tuple[Tensor, ...]) -> Float[Tensor, "b s"]:
-        """What an image is judged by, every layer and order side by side, float64."""
+        """The row sums of every layer and order side by side, in float64."""
         return torch.cat(self.row_sums(maps), dim=1)
 
     def row_sums(self, maps: tuple[Tensor, ...]) -> list[Float[Tensor, "b _"]]:

@@ -1,4 +1,4 @@
-"""The scores of a classifier that is a density of its images as well."""
+"""Scores of a joint energy model: a classifier whose logits define a density of images."""
 
 from typing import Literal
 
@@ -14,8 +14,8 @@ from rood.registry import named
 from rood.seeds import generator
 from rood.shapes import Images, Scores
 
-DIRECTIONS = 4  # along which the smoothed slope looks
-REACH = 0.05  # in pixel units: how far it looks
+DIRECTIONS = 4  # random directions of the central differences
+REACH = 0.05  # their step, in pixel units
 
 
 class JEM(Detector):
@@ -65,9 +65,9 @@ class JEM(Detector):
         return (1, 1) if self.kind == "gradient" else (1, 0)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """For the slope, which is flat between the kinks of a network: -f, and a slope seen afar.
+        """For the gradient norm, which is piecewise constant: -f, and central differences.
 
-        The latter is by differences, and so foresees the kinks it reaches over.
+        The differences reach `REACH` far and so have a gradient across the kinks of a ReLU.
         """
         if self.kind != "gradient":
             return ()
@@ -85,7 +85,7 @@ class JEM(Detector):
         return self.model(x).logits.logsumexp(dim=1)
 
     def _slope(self, x: Images) -> Scores:
-        """log ||grad f||; its own gradient is of second order, and there where it is asked for."""
+        """log ||grad f||; differentiable (second order) where x requires a gradient."""
         followed = torch.is_grad_enabled() and x.requires_grad
         with torch.inference_mode(False), torch.enable_grad():
             probe = x if followed else x.detach().clone().requires_grad_()

@@ -62,7 +62,7 @@ class KNN(OutputDetector):
 
     @torch.no_grad()
     def _nearest(self, u: Features) -> Int[Tensor, "b k"]:
-        """The k nearest bank rows, nearest first. To select, inner products will do."""
+        """The k nearest bank rows, nearest first, selected by inner products."""
         best = u.new_empty(u.shape[0], 0)  # not len(u), which torch.export takes for a constant
         rows = torch.empty(u.shape[0], 0, dtype=torch.long, device=u.device)
         for at, part in zip(range(0, len(self.bank_), CHUNK), self.bank_.split(CHUNK), strict=True):
@@ -79,10 +79,9 @@ def _squared(u: Tensor, v: Tensor) -> Tensor:
 
 
 class _Rows:
-    """Rows in the order they came, in main memory, which holds them once.
+    """Rows in their order, in main memory, never held twice.
 
-    In blocks so large that each is given back to the system when it is let go of; what of a block
-    was never written to takes no memory.
+    Blocks are so large that each returns to the system when freed; unwritten parts take no memory.
     """
 
     def __init__(self) -> None:
@@ -102,7 +101,7 @@ class _Rows:
             self._n += len(now)
 
     def pop_all(self, device: torch.device) -> Float[Tensor, "n d"]:
-        """All of them in one tensor; none are left here."""
+        """All rows in one tensor; this list is empty afterwards."""
         rows = self._blocks[0].new_empty(self._n, self._blocks[0].shape[1], device=device)
         for part in rows.split(CHUNK):
             part[:] = self._blocks.pop(0)[: len(part)]

@@ -1,4 +1,4 @@
-"""Mahalanobis confidences of several layers, weighed alike or by a regression."""
+"""Mahalanobis confidences of several layers, with equal weights or those of a regression."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -25,8 +25,8 @@ class LayeredMahalanobis(Detector):
 
     phi_l is the spatial mean of layer l's map; x_l = x + eta sign(grad M_l(x)) a step of its own
     for each layer. Lee et al., *A Simple Unified Framework for Detecting Out-of-Distribution
-    Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888. After fit() the weights are
-    alike, -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit).
+    Samples and Adversarial Attacks*, NeurIPS 2018, arXiv:1807.03888. After fit() all weights are
+    -1/L; `weigh` sets them by logistic regression (OOD = 1; s is its logit).
     """
 
     gradient = "almost_everywhere"
@@ -67,7 +67,7 @@ class LayeredMahalanobis(Detector):
         return self._terms(x, stepped)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """The sign smoothed to tanh: with a large eta its flips are most of what can be gained."""
+        """The sign smoothed to tanh: with a large eta most of an attack's gain is in its flips."""
 
         def smooth(x: Images) -> Scores:
             stepped = lambda one: x + self.step() * smooth_sign(one, x)
@@ -122,7 +122,7 @@ class LayeredMahalanobis(Detector):
 
 
 class _Confidences(OutputDetector):
-    """M_l of every layer; what `LayeredMahalanobis` learns from the network's maps."""
+    """M_l of every layer: the part of `LayeredMahalanobis` that is fitted on the maps."""
 
     gradient = "almost_everywhere"
     needs_labels = True

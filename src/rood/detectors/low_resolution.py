@@ -1,4 +1,4 @@
-"""A detector that sees small images enlarged: the attacker has only the small image's pixels."""
+"""A detector of enlarged images: the attacker perturbs the pixels of the small image."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class LowResolution(Detector):
 
 @dataclass(frozen=True)
 class _Resized:
-    """Batches that can be gone through again, as often as the original ones can."""
+    """Resized batches that can be iterated as often as the original ones."""
 
     batches: Batches
     resize: Callable[[Images], Tensor]

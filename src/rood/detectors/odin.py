@@ -30,7 +30,7 @@ class ODIN(Detector):
         return self._margin(self.stepped(x))
 
     def stepped(self, x: Images) -> Images:
-        """x'; to the gradient the step is a constant."""
+        """x'; its gradient treats the step as a constant."""
         _, gradient = score_and_gradient(self._margin, x)
         return x - self.eta * gradient.sign()
 
@@ -38,7 +38,7 @@ class ODIN(Detector):
         return 2, 1
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """The sign smoothed to tanh, whose flips a gradient can foresee."""
+        """The sign smoothed to tanh, whose flips have a gradient."""
 
         def smooth(x: Images) -> Scores:
             return self._margin(x - self.eta * smooth_sign(self._margin, x))

@@ -1,4 +1,4 @@
-"""Perturbation-rectified detection: the highest score a few small steps away."""
+"""Perturbation-rectified detection: the highest score over a few small steps."""
 
 import torch
 from jaxtyping import Float
@@ -21,8 +21,8 @@ class PRO(Detector):
     Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution Detection*,
     CVPR 2025, arXiv:2503.18784: the minimum of a confidence, turned. Steps are in pixel units,
     neither projected nor clipped, so that K eps is the radius. The gradient is that of s0 at the
-    highest step, passed straight through: exact almost everywhere. The defaults of the named
-    forms are what the authors' code settled on for CIFAR-10, turned into pixels (times 0.25).
+    highest step, straight-through: exact almost everywhere. The defaults of the named forms are
+    those of the authors' code for CIFAR-10, converted to pixel units (times 0.25).
     """
 
     gradient = "almost_everywhere"

@@ -1,4 +1,4 @@
-"""Energy after taking the leading direction out of the last two feature maps."""
+"""Energy after removing the leading singular component of the last two feature maps."""
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ class RankFeat(Detector):
 
     F is the map of the last, or the next-to-last, stage as a matrix (channels x places), and
     s_1 u_1 v_1' its leading singular component. Song et al., *RankFeat: Rank-1 Feature Removal for
-    Out-of-distribution Detection*, NeurIPS 2022, arXiv:2209.08590. Singular vectors are constants
-    to the gradient: their own blows up where two singular values meet.
+    Out-of-distribution Detection*, NeurIPS 2022, arXiv:2209.08590. The gradient treats singular
+    vectors as constants: theirs explodes where two singular values meet.
     """
 
     gradient = "surrogate"

@@ -16,8 +16,8 @@ class ReAct(OutputDetector):
     r"""s(x) = -lse(W min(f, c) + b), c a percentile of all single training features.
 
     Sun et al., *ReAct: Out-of-distribution Detection With Rectified Activations*, NeurIPS 2021,
-    arXiv:2111.12797. c is taken over at most `sample` images. A clipped feature has no gradient:
-    exact, but masked; the surrogates pass it through.
+    arXiv:2111.12797. c is taken over at most `sample` images. A clipped feature has no gradient,
+    which masks the score; the surrogates are straight-through.
     """
 
     gradient = "almost_everywhere"
@@ -53,7 +53,7 @@ class ReAct(OutputDetector):
         return -self.model.head(clipped).logsumexp(dim=1)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
-        """The clip passed straight through, and the plain energy."""
+        """The clip with a straight-through gradient, and the plain energy."""
 
         def straight(x: Images) -> Scores:
             f = self.model(x).features

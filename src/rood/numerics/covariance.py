@@ -28,13 +28,13 @@ def whitener(
 
 
 def squared_distances(a: Float[Tensor, "b d"], means: Float[Tensor, "k d"]) -> Float[Tensor, "b k"]:
-    """|a - m|^2 for every pair, as one matrix product; float64 leaves digits enough for that."""
+    """|a - m|^2 for every pair, as one matrix product, which float64 is precise enough for."""
     centre = means.mean(dim=0)
     a, m = a - centre, means - centre
     return (a**2).sum(dim=1, keepdim=True) + (m**2).sum(dim=1) - 2 * a @ m.T
 
 
 def soft_minimum(d: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-    """A smooth minimum over classes; raising the hard one chases a nearest class that changes."""
+    """A smooth minimum over classes: the gradient of the hard one jumps with the nearest class."""
     t = d.detach().std(dim=1, keepdim=True).clamp_min(1e-6)
     return -(t * (-d / t).logsumexp(dim=1, keepdim=True)).squeeze(1)

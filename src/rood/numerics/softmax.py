@@ -14,7 +14,7 @@ def margin(z: Logits, temperature: float | Float[Tensor, ""] = 1.0) -> Scores:
     r"""m = lse_{j != y}(z_j) - z_y with y = argmax z, so that max p = 1 / (1 + e^m).
 
     With a temperature T: T (m(z / T) - log(k - 1)) + log(k - 1), which ranks like m(z / T) but
-    stays in the units of a logit, where m(z / T) itself lives in a sliver around log(k - 1).
+    stays in the units of a logit; m(z / T) itself is close to log(k - 1) for large T.
     """
     top, y = z.max(dim=1)
     offset = math.log(z.shape[1] - 1)
@@ -48,5 +48,5 @@ def uniform_cross_entropy(z: Logits) -> Scores:
 
 
 def _others(z: Logits, y: Labels) -> Logits:
-    """The logits with that of class y out of the way, at minus infinity."""
+    """The logits, with that of class y at minus infinity."""
     return z.scatter(1, y[:, None], -torch.inf)

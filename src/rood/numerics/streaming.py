@@ -29,7 +29,7 @@ class Moments:
         self._started = False
 
     def see(self, features: Features, labels: Labels) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         f, y = features.detach().double(), labels.to(features.device)
         if not self._started:
             self._start(f)
@@ -58,7 +58,7 @@ class Moments:
         return int(n.sum()), mean, self.within + (between * n[:, None]).T @ between
 
     def require_every_class(self, least: int = 1) -> None:
-        """Refuse a class that was never seen: its mean would be made up."""
+        """Refuse a class without images, whose mean is undefined."""
         count = self.count.tolist() if self._started else [0] * self.classes
         for k, n in enumerate(count):
             if n < least:
@@ -91,7 +91,7 @@ class Moments:
 
 
 class Sample:
-    """At most `size` of the rows seen, an even draw that depends on the rows alone.
+    """At most `size` of the rows seen, a uniform sample that depends on the rows alone.
 
     Each row has a fixed pseudo-random key, that of its image; the rows with the smallest keys stay.
     So neither the order of the data nor the batch size changes the sample.
@@ -103,7 +103,7 @@ class Sample:
         self._keys: Tensor | None = None
 
     def see(self, rows: Features, keys: Int[Tensor, " b"] | None = None) -> None:
-        """Take in one batch; the keys are the images' own, whatever the rounding of rows."""
+        """Add one batch; `keys` are those of the images, so that rounding of rows has no effect."""
         rows = rows.detach()
         keys = row_keys(rows) if keys is None else keys
         if self._rows is not None and self._keys is not None:

@@ -1,11 +1,11 @@
-"""The same number with the gradient let through where it was cut.
+"""BPDA: straight-through gradients where autograd has none.
 
-A step of a score that is flat or cut off from the pixels (a rounding, a comparison, `.detach()`)
-keeps its value and gets the gradient of what it approximates, most often the identity: the backward
-pass differentiable approximation of Athalye, Carlini & Wagner, *Obfuscated Gradients Give a False
-Sense of Security*, ICML 2018, arXiv:1802.00420. No line of the model or detector changes: a mode of
-torch sees every operation. What leaves torch (NumPy) stays cut. Such a gradient is a guess, so an
-uncut goal is a further goal to climb; only the true one says what was gained.
+An operation that is flat or not differentiable (a rounding, a comparison, `.detach()`) keeps its
+value and gets the gradient of what it approximates, most often the identity: the backward pass
+differentiable approximation of Athalye, Carlini & Wagner, *Obfuscated Gradients Give a False Sense
+of Security*, ICML 2018, arXiv:1802.00420. Model and detector stay as they are: a torch function
+mode intercepts every operation. A computation outside torch (NumPy) still has no gradient. The
+gradient is approximate, so such a goal is one more to climb; gains are measured on the true goal.
 """
 
 from collections.abc import Callable
@@ -28,33 +28,33 @@ FLAT = {
     *("round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside"),
     *("clamp", "clip", "clamp_min", "clamp_max"),
 }
-# networks are made of these: they are let through only where they act on one number an image
+# networks consist of these: straight-through only where they act on one number per image
 SQUASHES = {"relu", "relu6", "hardtanh", "threshold", "hardsigmoid", "sigmoid", "tanh"}
-SOFTMAXES = {"softmax", "log_softmax"}  # dead where one logit leads by far: shrink its lead
+SOFTMAXES = {"softmax", "log_softmax"}  # saturated where one logit leads by far: shrink its lead
 COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
 CASTS = {"to", "type", "bool", "byte", "char", "short", "int", "long"}
 INNER = {"grad": "create_graph", "backward": "retain_graph"}
 EXITS = {"numpy", "__array__", "item", "tolist", "__float__", "__int__", "__bool__"}
 
 
-def uncut(goal: AnyGoal) -> Goal:
-    """The same values; a gradient also where the goal has none. CapabilityError if it cannot be."""
+def straight_through(goal: AnyGoal) -> Goal:
+    """The goal with straight-through gradients; CapabilityError where it cannot be computed so."""
     goal = as_goal(goal)
 
     def function(x: Images) -> Scores:
-        return _let_through(goal.function, x) if x.requires_grad else goal(x)
+        return _evaluated(goal.function, x) if x.requires_grad else goal(x)
 
     rows = goal.rows
-    part = None if rows is None else lambda index: uncut(rows(index))
+    part = None if rows is None else lambda index: straight_through(rows(index))
     return replace(goal, function=function, variants=(), aim=None, rows=part)
 
 
-def in_company(goal: AnyGoal, company: Images, places: Tensor | None = None) -> Goal:
-    """Each image by itself among fixed others, for a score that depends on its batch.
+def among_fixed_images(goal: AnyGoal, company: Images, places: Tensor | None = None) -> Goal:
+    """Each image by itself in a batch of fixed other images, for a score that depends on its batch.
 
-    Of scores normalised over a batch the sum is constant, which leaves nothing to climb, and two
-    batches cannot be compared. Costs 1 + len(company) times as much. The company are the first of
-    the goal's images; those attacked are at `places` among them, all in their order if None.
+    The sum of scores that are normalised over a batch is constant, so that its gradient is 0, and
+    scores of two batches cannot be compared. Costs 1 + len(company) times as much. `company` are
+    the first of the goal's images; those attacked are at `places` of it, or all in order if None.
     """
     goal = as_goal(goal)
     first = torch.arange(len(company), device=company.device)
@@ -68,28 +68,28 @@ def in_company(goal: AnyGoal, company: Images, places: Tensor | None = None) -> 
         return torch.stack(values)
 
     def rows(index: Tensor) -> Goal:
-        return in_company(goal, company, index if places is None else places[index])
+        return among_fixed_images(goal, company, index if places is None else places[index])
 
     return replace(
         goal,
         function=function,
-        variants=tuple(in_company(v, company, places) for v in goal.variants),
+        variants=tuple(among_fixed_images(v, company, places) for v in goal.variants),
         rows=None if goal.rows is None else rows,
     )
 
 
-def _let_through(function: Callable[[Images], Scores], x: Images) -> Scores:
-    mode = _Uncut(len(x))
+def _evaluated(function: Callable[[Images], Scores], x: Images) -> Scores:
+    mode = _StraightThrough(len(x))
     try:
         with mode:
             values = function(x.clone())  # a copy may be written to; x, a leaf, may not
         (gradient,) = torch.autograd.grad(values.sum(), x)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a score may do anything, and now does it on other terms
+    except Exception as error:  # a score may run any code, which may fail on such tensors
         raise CapabilityError(
-            f"expected a score that computes with its gradient let through, got {error!r}: "
-            "use an attack without gradients"
+            "expected a score that can be computed with straight-through gradients, "
+            f"got {error!r}: use an attack without gradients"
         ) from error
     finally:
         while mode.written:  # a buffer must not keep this graph
@@ -98,11 +98,11 @@ def _let_through(function: Callable[[Images], Scores], x: Images) -> Scores:
     return carried
 
 
-class _Uncut(TorchFunctionMode):
-    """While it is on, operations on a batch of `images` images let every gradient through.
+class _StraightThrough(TorchFunctionMode):
+    """While active, operations on a batch of `images` images have straight-through gradients.
 
-    Truth values and whole numbers cannot carry a gradient: theirs travels in an attribute, `soft`,
-    the same number as a float, until an operation makes a float of them.
+    Booleans and integers cannot carry a gradient: an attribute `soft` holds the same number as a
+    float, until an operation turns them into floats.
     """
 
     def __init__(self, images: int) -> None:
@@ -123,7 +123,7 @@ class _Uncut(TorchFunctionMode):
             return self._softly(func, args, kwargs)
 
     def _inner(self, func: Operation, args: Any, kwargs: Any) -> Any:
-        """A gradient that is part of the score is the true one."""
+        """A gradient that the score itself computes stays the true one."""
         self.differentiating = True
         try:
             return func(*args, **kwargs)
@@ -152,7 +152,7 @@ class _Uncut(TorchFunctionMode):
         return self._joined(func(*args, **kwargs), carrier)
 
     def _carrier(self, func: Operation, name: str, args: Any, kwargs: Any) -> Tensor | None:
-        """What is differentiated in place of an operation that is flat; None where it is not."""
+        """What is differentiated in place of a flat operation; None for any other operation."""
         first, *others = args
         if name in FLAT or (name in SQUASHES and first.numel() == self.images):
             return first
@@ -168,7 +168,7 @@ class _Uncut(TorchFunctionMode):
         return None
 
     def _softly(self, func: Operation, args: Any, kwargs: Any) -> Any:
-        """The operation, with the gradient of those arguments that are no floats."""
+        """The operation, with the gradients of its boolean and integer arguments."""
         value = func(*args, **kwargs)
         if not isinstance(value, Tensor) or not tree_any(_is_soft, (args, kwargs)):
             return value
@@ -205,10 +205,10 @@ def _soft(value: Any) -> Any:
 
 
 class _Carried(torch.autograd.Function):
-    """One tensor by value, another by gradient."""
+    """The value of one tensor with the gradient of another."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, carrier: Tensor, mode: _Uncut) -> Tensor:
+    def forward(ctx: Any, value: Tensor, carrier: Tensor, mode: _StraightThrough) -> Tensor:
         ctx.mode = mode
         return value.clone()
 

@@ -11,7 +11,7 @@ from torch.nn.functional import hardtanh, softmax
 
 from rood import detectors, zoo
 from rood.attacks import PGD
-from rood.attacks._uncut import in_company, uncut
+from rood.attacks._bpda import among_fixed_images, straight_through
 from rood.attacks.base import Goal, value_and_gradient
 from rood.errors import CapabilityError
 from rood.goals import look_in, look_out, misclassify
@@ -91,7 +91,7 @@ CUT = {
 
 @pytest.mark.parametrize(("goal", "slope"), CUT.values(), ids=CUT)
 def test_a_cut_gradient_is_let_through_and_values_stay(goal, slope, x):
-    values, gradient = value_and_gradient(uncut(goal), x)
+    values, gradient = value_and_gradient(straight_through(goal), x)
     assert torch.equal(values, goal(x))
     assert torch.allclose(gradient, torch.full_like(x, slope))
 
@@ -112,7 +112,9 @@ def test_what_has_a_gradient_keeps_it(x):
         chosen = torch.where(z > 0.2, z, 0 * z)
         return (chosen * z.cos()).sum(dim=1) + z.amax(dim=1)
 
-    for own, through in zip(*(value_and_gradient(g, x) for g in (goal, uncut(goal))), strict=True):
+    for own, through in zip(
+        *(value_and_gradient(g, x) for g in (goal, straight_through(goal))), strict=True
+    ):
         assert torch.equal(own, through)
 
 
@@ -120,7 +122,7 @@ def test_a_saturated_softmax_shows_which_way_to_go():
     logits = torch.tensor([[900.0, 100.0, 0.0, 100.0]]).view(1, 1, 2, 2)
     goal = lambda x: 1 - softmax(x.flatten(1), dim=1).amax(dim=1)
     assert not value_and_gradient(goal, logits)[1].any()
-    values, gradient = value_and_gradient(uncut(goal), logits)
+    values, gradient = value_and_gradient(straight_through(goal), logits)
     assert torch.equal(values, goal(logits))
     assert (gradient.flatten().sign() == torch.tensor([-1, 1, 1, 1])).all()
 
@@ -137,8 +139,10 @@ def test_a_saturated_softmax_shows_which_way_to_go():
 )
 def test_what_left_torch_has_no_gradient_and_says_so(goal, x):
     with pytest.raises(CapabilityError, match="use an attack without gradients"):
-        value_and_gradient(uncut(goal), x)
-    assert torch.equal(uncut(goal)(x), goal(x))  # without a gradient it is the goal itself
+        value_and_gradient(straight_through(goal), x)
+    assert torch.equal(
+        straight_through(goal)(x), goal(x)
+    )  # without a gradient it is the goal itself
 
 
 def test_a_score_that_cannot_run_so_is_a_capability_error(x):
@@ -147,8 +151,8 @@ def test_a_score_that_cannot_run_so_is_a_capability_error(x):
         frozen.requires_grad = False  # not while it carries a gradient
         return total(frozen)
 
-    with pytest.raises(CapabilityError, match="gradient let through"):
-        value_and_gradient(uncut(goal), x)
+    with pytest.raises(CapabilityError, match="straight-through gradients"):
+        value_and_gradient(straight_through(goal), x)
 
 
 def test_a_lack_of_memory_is_not_taken_for_a_lack_of_gradient(x):
@@ -156,7 +160,7 @@ def test_a_lack_of_memory_is_not_taken_for_a_lack_of_gradient(x):
         raise torch.OutOfMemoryError("full")
 
     with pytest.raises(torch.OutOfMemoryError):
-        value_and_gradient(uncut(goal), x)
+        value_and_gradient(straight_through(goal), x)
 
 
 def test_statistics_that_a_score_keeps_stay_free_of_its_graph(x):
@@ -169,7 +173,7 @@ def test_statistics_that_a_score_keeps_stay_free_of_its_graph(x):
             rows[0].copy_(running)
         return (x.flatten(1) - running).sum(dim=1)
 
-    value_and_gradient(uncut(goal), x)
+    value_and_gradient(straight_through(goal), x)
     assert not running.requires_grad
     assert not rows.requires_grad
     value_and_gradient(goal, x)
@@ -177,15 +181,15 @@ def test_statistics_that_a_score_keeps_stay_free_of_its_graph(x):
 
 def test_an_uncut_goal_serves_some_of_the_images_too(world):
     x = world.inside[:6]
-    wrong = uncut(misclassify(world.model, torch.arange(6) % 3))
+    wrong = straight_through(misclassify(world.model, torch.arange(6) % 3))
     index = torch.tensor([4, 1])
     assert torch.allclose(wrong.take(index)(x[index]), wrong(x)[index], atol=1e-5)
     cut = Goal(cut_by_block, rows=lambda index: Goal(cut_by_block))
-    assert value_and_gradient(uncut(cut).take(index), x[index])[1].any()
+    assert value_and_gradient(straight_through(cut).take(index), x[index])[1].any()
     marked = Goal(total, stochastic=True, enough=3.0, starts=(x,), variants=(Goal(total),))
-    assert (uncut(marked).stochastic, uncut(marked).enough) == (True, 3.0)
-    assert uncut(marked).starts == (x,)
-    assert uncut(marked).variants == ()
+    assert (straight_through(marked).stochastic, straight_through(marked).enough) == (True, 3.0)
+    assert straight_through(marked).starts == (x,)
+    assert straight_through(marked).variants == ()
 
 
 @pytest.mark.parametrize("name", detectors.registry.names())
@@ -194,7 +198,7 @@ def test_every_detector_keeps_its_score_and_its_state(name, world):
     x = world.inside[:5]
     want, before = value_and_gradient(look_in(detector), x)
     with no_trace("an uncut score", detector, x=x):
-        values, gradient = value_and_gradient(uncut(look_in(detector)), x)
+        values, gradient = value_and_gradient(straight_through(look_in(detector)), x)
     assert torch.equal(values, want)
     assert gradient.any()
     assert torch.equal(value_and_gradient(look_in(detector), x)[1], before)
@@ -219,7 +223,7 @@ def test_planted_masks_keep_their_value_and_get_a_gradient_that_leads(name, plan
         with noise_of(0):
             want = goal(x)
         with noise_of(0):
-            values, gradient = value_and_gradient(uncut(goal), x)
+            values, gradient = value_and_gradient(straight_through(goal), x)
         assert torch.equal(values, want)
         moved = (x + 0.02 * gradient.sign()).clamp(0, 1)
         with torch.no_grad():
@@ -234,7 +238,7 @@ def test_a_score_normalised_over_its_batch_is_climbed_in_company(planted):
     _, own = value_and_gradient(look_in(masked), x)
     _, true = value_and_gradient(look_in(honest), x)
     assert own.abs().max() < 1e-4 * true.abs().max()  # letting it through does not help
-    goal = in_company(replace(look_in(masked), variants=(look_in(masked),)), company)
+    goal = among_fixed_images(replace(look_in(masked), variants=(look_in(masked),)), company)
     alone = torch.stack([look_in(masked)(torch.cat([v[None], company]))[0] for v in x])
     assert torch.equal(goal(x), alone)
     assert torch.equal(goal.variants[0](x), alone)
