@@ -9,11 +9,26 @@ import torch
 
 import rood
 
-MODULES = """
-    analysis.budget analysis.dimensions analysis.matching analysis.rectification
-    analysis.trajectory api data data.base detectors._together detectors.base goals guard.guard
-    interop metrics.ranking models.wrap models.zoo threat tuning
-""".split()
+MODULES = [
+    "analysis.budget",
+    "analysis.dimensions",
+    "analysis.matching",
+    "analysis.rectification",
+    "analysis.trajectory",
+    "api",
+    "data",
+    "data.base",
+    "detectors._together",
+    "detectors.base",
+    "goals",
+    "guard.guard",
+    "interop",
+    "metrics.ranking",
+    "models.wrap",
+    "models.zoo",
+    "threat",
+    "tuning",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
