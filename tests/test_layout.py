@@ -40,7 +40,7 @@ TOGETHER = {
     "tests/cli": "attack_command bad_folders bad_input guard_commands time_limit train_command",
     "tests/data": "demo derived image_set shares sources",
     "tests/detectors": "calibrated logit_scores",
-    "tests/evaluation": "audit engine engine_ray results resume strength",
+    "tests/evaluation": "audit engine engine_ray engines_ray results resume strength",
     "tests/models": "real_libraries",
     "tests/report": "browser",
     "tests/testing": "contracts mutants",

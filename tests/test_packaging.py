@@ -112,6 +112,7 @@ def test_two_builds_give_the_same_bytes(name, tmp_path):
 def test_the_three_share_one_version_and_one_licence(folder):
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert (folder / "LICENSE").read_text() == (dist.ROOT / "LICENSE").read_text()
+    assert f"version: {__version__}\n" in (dist.ROOT / "CITATION.cff").read_text()
     if folder != dist.ROOT:
         assert project["version"] == __version__
         assert project["dependencies"] == [f"rood>={__version__}"]
