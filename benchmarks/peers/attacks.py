@@ -31,6 +31,7 @@ from rood.seeds import generator
 from rood.threat import Linf
 from rood.version import __version__
 from tools import attack_peers
+from tools.markdown import read
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EPS = 8 / 255
@@ -244,7 +245,7 @@ def main() -> int:
         rows += [a | b for a, b in zip(from_x(many, n), measure(few, n), strict=True)]
     lines = [json.dumps(r) for r in ({"run": about()}, *rows)]
     attack_peers.ROWS.write_text("\n".join(lines) + "\n")
-    print(attack_peers.peer_table(attack_peers.read()))
+    print(attack_peers.peer_table(read(attack_peers.ROWS)))
     wrong = short(rows)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0

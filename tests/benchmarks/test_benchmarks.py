@@ -208,7 +208,7 @@ def test_the_page_shows_every_bar_and_draws_what_grows(tmp_path, monkeypatch):
     measure.report("gpu", [claim(at_least=True, points=(rate,)), claim(points=(bank,))])
     measure.report("beside-pytorch-ood", [claim(points=tuple(both))])
     page = performance.page(tmp_path)
-    assert "**1 of 6 bars hold.**" in page
+    assert "**1 of 6 limits hold.**" in page
     assert page.count("```mermaid") == 4
     assert "line [30, 60]" in page
     assert "line [50, 60]" in page

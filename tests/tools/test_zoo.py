@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tools import zoo as pages
-from tools import zoo_rows, zoo_verdict
 
 AUROC = {"ce": 0.10, "oe": 0.25, "adv": 0.67, "aoe": 0.78, "aloe": 0.92, "aloe-8": 0.51}
 
@@ -48,16 +47,17 @@ def page(tmp_path, monkeypatch):
         }
         for role in AUROC
     }
-    monkeypatch.setattr(zoo_rows.zoo, "names", lambda: sorted(cards))
-    monkeypatch.setattr(zoo_rows.zoo, "card", cards.__getitem__)
-    monkeypatch.setattr(pages, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(pages.zoo, "names", lambda: sorted(cards))
+    monkeypatch.setattr(pages.zoo, "card", cards.__getitem__)
+    monkeypatch.setattr(pages.zoo, "path", lambda name: tmp_path / f"{name}.safetensors")
+    monkeypatch.setattr(pages, "VERDICT", tmp_path / "verdict.jsonl")
     for name in cards:
         (tmp_path / f"{name}.safetensors").write_bytes(bytes(1_230_000))
 
     def made(rows: list[dict]) -> str:
         path = tmp_path / "zoo.jsonl"
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-        return pages.page(zoo_rows.Measured(path))
+        return pages.page(pages.Measured(path))
 
     return made
 
@@ -81,11 +81,11 @@ def test_the_page_says_which_networks_were_attacked_on_other_numbers_of_images(p
         for r in rows_of(AUROC)
     ]
     counts = "9 clean and `Alg. 1`, 9 `PGD-40 x3` (`cifar10-aloe` 1,234), 9 `standard`."
-    assert f"Images a side and set: {counts}" in page(rows)
+    assert f"Images per set: {counts}" in page(rows)
 
 
 def test_outliers_that_were_mined_are_said(page):
-    objective = zoo_rows.zoo.card("cifar10-aloe-8")["training"]["objective"]
+    objective = pages.zoo.card("cifar10-aloe-8")["training"]["objective"]
     objective |= {"eps": 8 / 255, "keep": 0.5, "weight": 1.0}
     line = "| `cifar10-aloe-8` | WRN-40-2 | ALOE at 8/255, hardest 50% of outliers, weight 1 |"
     assert line in page(rows_of(AUROC))
@@ -122,42 +122,17 @@ def judged(path: Path, **kept: float) -> Path:
     return path
 
 
-def with_own(auroc: dict[str, float], **more: float) -> list[dict]:
-    """Mirrored energy beside MSP, with the same values."""
-    rows = rows_of(auroc, **more)
-    return [*rows, *(r | {"detector": "mirrored_energy"} for r in rows if "detector" in r)]
-
-
-def test_the_page_says_whether_the_bars_hold(page, tmp_path):
-    path = tmp_path / "verdict.jsonl"
-
-    def told(rows, **kept):
-        page(rows)
-        measured = zoo_rows.Measured(tmp_path / "zoo.jsonl")
-        return zoo_verdict.verdict(measured, judged(path, **kept))
-
-    assert "≥ 50: not measured" in told(rows_of(AUROC), aloe_8=0.72)  # not in the tables
-    assert "accuracy ≥ 93: not measured" in told(with_own(AUROC))
-    text = told(with_own(AUROC | {"aloe-8": 0.71}), aloe=0.92, aloe_8=0.72)
-    assert "accuracy ≥ 93: **reached** with mirrored_energy: `PGD-40 x3` 92.00" in text
-    assert "≥ 50: **reached** with mirrored_energy" in text
-    assert "≥ 94 at 1/255 under `standard`: **not reached** with mirrored_energy" in text
-    assert "≥ 70 at 8/255 under `standard`: **reached**" in text
-    assert (
-        "`cifar10-aloe`, validation: mirrored_energy 60.00, msp 50.00; mirrored_energy on" in text
-    )
-    assert "MSP on the new images: `standard` 10.00 [0.00, 100.00]" in text
-    poor = told(with_own(AUROC, accuracy=0.92), aloe=0.92)
-    assert "accuracy ≥ 93: **not reached**" in poor
-    assert "≥ 50: not measured" in poor
-    assert "accuracy ≥ 93: **not reached**" in told(with_own(AUROC), aloe=0.914)
-
-
-def test_a_bar_is_not_reached_where_the_score_fails_on_the_images_of_the_tables(page, tmp_path):
-    page(with_own(AUROC | {"aloe": 0.9}))
-    measured = zoo_rows.Measured(tmp_path / "zoo.jsonl")
-    text = zoo_verdict.verdict(measured, judged(tmp_path / "verdict.jsonl", aloe=0.93))
-    assert "accuracy ≥ 93: **not reached** with mirrored_energy" in text
+def test_the_page_shows_the_score_that_validation_chose_beside_msp(page, tmp_path):
+    assert "## Hardened networks" not in page(rows_of(AUROC))
+    judged(tmp_path / "verdict.jsonl", aloe=0.92, aloe_8=0.72)
+    text = page(rows_of(AUROC))
+    sets = "svhn {0}, dtd {0}, scenes {0}"
+    ends = "[0.00, 100.00]"
+    for name, eps, kept in (("cifar10-aloe", "1/255", 92), ("cifar10-aloe-8", "8/255", 72)):
+        both = f"{kept}.00 {ends} | {kept}.00 {ends} | {sets.format(f'{kept}.00')} |"
+        assert f"| `{name}` | {eps} | 94.00 | mirrored_energy | 60.00 | {both}" in text
+        of_msp = f"10.00 {ends} | 10.00 {ends} | {sets.format('10.00')} |"
+        assert f"| `{name}` | {eps} | 94.00 | msp | 50.00 | {of_msp}" in text
 
 
 def test_the_page_says_where_the_order_is_another(page):
