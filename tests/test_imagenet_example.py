@@ -49,6 +49,7 @@ def test_its_head_and_features_are_found_and_a_short_attack_climbs(model):
     assert (goal(moved) > goal(x)).all()
 
 
+@pytest.mark.slow
 @needs_images
 def test_it_knows_four_of_five_real_images(model):
     images = data.load(f"npz:{INSIDE}")
@@ -57,6 +58,7 @@ def test_it_knows_four_of_five_real_images(model):
     assert right >= 0.8
 
 
+@pytest.mark.slow
 @needs_images
 def test_one_command_audits_it(at_root, tmp_path):
     what = ["--model", SPEC, "--inside", f"npz:{INSIDE}", "--outside", f"x-rays=npz:{OUTSIDE}"]

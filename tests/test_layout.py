@@ -162,6 +162,7 @@ def test_generated_files_are_up_to_date():
     assert done.returncode == 0, done.stdout + done.stderr + "\nrun `make docs`"
 
 
+@pytest.mark.slow
 def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()

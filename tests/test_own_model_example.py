@@ -10,6 +10,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "own_model.py"
 
 
+@pytest.mark.slow
 def test_own_network_and_own_folders_lead_to_a_report(tmp_path):
     pytest.importorskip("mlxtend", reason="needs mlxtend: rood[demo]")
     command = [sys.executable, str(EXAMPLE)]
