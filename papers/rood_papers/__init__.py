@@ -1,6 +1,6 @@
-"""Every table and figure of four papers as a command: their number beside ours.
+"""The tables and figures of four papers, run on rood, with the printed number beside ours.
 
-One module a paper, each with a tuple `EXPERIMENTS`; `rood_papers.framework.experiment` says how.
+One package per paper, each with a tuple `EXPERIMENTS`; README.md says how to add a table.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`rood reproduce`: the papers' tables and figures, their number beside ours."""
+"""`rood reproduce`: the papers' tables and figures, the printed number beside ours."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,37 +13,38 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Experiments such as aloe/table1, or papers; none: a list of all."),
+        typer.Argument(help="Experiments (aloe/table1) or papers (aloe); none lists all."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every experiment.")] = False,
-    size: Annotated[str, typer.Option(help="tiny, small or paper.")] = "tiny",
+    all_: Annotated[bool, typer.Option("--all", help="Run every experiment.")] = False,
+    size: Annotated[str, typer.Option(help="Images and steps: tiny, small or paper.")] = "tiny",
     out: Annotated[
-        Path, typer.Option(help="Folder for rows and page; continued if it exists.")
+        Path, typer.Option(help="Folder for rows and page; an existing one is continued.")
     ] = Path("reproduction"),
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
     model: Annotated[
         list[str] | None,
-        typer.Option(help="ROLE=SOURCE: another network for a role, such as net=hf:NAME."),
+        typer.Option(help="ROLE=SOURCE: the network for a role, such as net=hf:NAME."),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=SOURCE: other images for a set, such as places365=folder:DIR."),
+        typer.Option(help="NAME=SOURCE: the images of a set, such as places365=folder:DIR."),
     ] = None,
     only: Annotated[
-        str, typer.Option(help="Only parts whose names contain this, anywhere, such as '2/255'.")
+        str, typer.Option(help="Run only parts whose names contain this text, such as '2/255'.")
     ] = "",
     zoo: Annotated[
         Path | None,
-        typer.Option(envvar="ROOD_ZOO", help="A folder of networks before the shipped ones."),
+        typer.Option(envvar="ROOD_ZOO", help="Folder of networks, searched before the zoo."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     tf32: Annotated[
-        bool, typer.Option("--tf32", help="On a GPU: convolutions in TF32, several times faster.")
+        bool,
+        typer.Option("--tf32", help="Use TF32 in convolutions on a GPU: much faster."),
     ] = False,
 ) -> None:
-    """Run a table or figure of a paper and set our numbers beside the printed ones.
+    """Run tables and figures of papers and show our numbers beside the printed ones.
 
-    Without arguments: a list of the experiments.
+    Without arguments, list the experiments.
     """
     import rood_papers as papers
 
@@ -68,15 +69,15 @@ def reproduce(
         tf32=tf32,
     )
     try:
-        for row in run(chosen, context, only):
-            typer.echo(_line(row))
+        for cell in run(chosen, context, only):
+            typer.echo(_line(cell))
     except PartsFailed:
-        _show_page(chosen, out)
+        _write_page(chosen, out)
         raise
-    _show_page(chosen, out)
+    _write_page(chosen, out)
 
 
-def _show_page(chosen: list["Experiment"], out: Path) -> None:
+def _write_page(chosen: list["Experiment"], out: Path) -> None:
     from rood.errors import CapabilityError
     from rood_papers.framework.cells import read_rows
 
@@ -86,7 +87,7 @@ def _show_page(chosen: list["Experiment"], out: Path) -> None:
 
         about = {e.name: About(e.what, e.why) for e in chosen}
         page = write_page(read_rows(out / "rows.jsonl"), about, out / "page.html")
-    except (CapabilityError, ImportError) as e:  # machines with a GPU may have little beside torch
+    except (CapabilityError, ImportError) as e:  # plotly and jinja2 are optional
         typer.echo(f"no page: {e}", err=True)
     else:
         typer.echo(f"page: {page}")
@@ -117,10 +118,10 @@ def _pairs(texts: list[str] | None, form: str) -> dict[str, str]:
     return found
 
 
-def _line(row: "Cell") -> str:
-    """One row on one line."""
-    what = f"{row.experiment}  {row.row}  {row.column}  {row.metric}  {row.attack}"
-    if row.ours is None:
-        return f"{what}  {row.note}"
-    paper = "" if row.paper is None else f"  paper {row.paper:.4g}"
-    return f"{what}{paper}  ours {row.ours:.4g}"
+def _line(cell: "Cell") -> str:
+    """One cell on one line."""
+    what = f"{cell.experiment}  {cell.row}  {cell.column}  {cell.metric}  {cell.attack}"
+    if cell.ours is None:
+        return f"{what}  {cell.note}"
+    paper = "" if cell.paper is None else f"  paper {cell.paper:.4g}"
+    return f"{what}{paper}  ours {cell.ours:.4g}"
