@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from bumpy import PHASE, allowed, bumpy, images, slope, uphill, value
 
 from rood.attacks import APGD, Goal
 from rood.attacks.apgd import checkpoints
@@ -11,49 +12,18 @@ from rood.threat import L2, Linf
 
 STEPS = 100
 CHECKS = (22, 41, 57, 70, 80, 87, 93, 99)  # 0.22, then gaps that shrink by 0.03 down to 0.06
-PHASE = torch.arange(48, dtype=torch.float64)
-
-
-def images(n=6):
-    g = generator(0, "images")
-    return 0.1 + 0.8 * torch.rand(n, 3, 4, 4, generator=g, dtype=torch.float64)
-
-
-def bumpy(x):
-    """Curved enough that steps fail, with pixels that interact."""
-    flat = x.flatten(1)
-    return (25 * flat + PHASE).sin().sum(dim=1) - 3 * (flat.sum(dim=1) - 24).square() / 48
-
-
-def value(v):
-    return np.sin(25 * v + PHASE.numpy()).sum() - 3 * (v.sum() - 24) ** 2 / 48
-
-
-def slope(v):
-    return 25 * np.cos(25 * v + PHASE.numpy()) - 6 * (v.sum() - 24) / 48
 
 
 def reference(x, start, eps, norm):
     """One image, from Algorithm 1 of the paper; after a way back the last step is forgotten."""
-
-    def allowed(v):
-        delta = v - x
-        if norm == "linf":
-            delta = np.clip(delta, -eps, eps)
-        elif (size := np.sqrt((delta**2).sum())) > eps:
-            delta = delta * eps / size
-        return np.clip(x + delta, 0, 1)
-
-    def uphill(v):
-        return np.sign(slope(v)) if norm == "linf" else slope(v) / np.sqrt((slope(v) ** 2).sum())
-
     step, now, last, best = 2 * eps, start, start, start
     rises = since = 0
     halved_before, best_before, halvings = True, value(start), 0
     for t in range(1, STEPS + 1):
-        ahead = allowed(now + step * uphill(now))
+        ahead = allowed(now + step * uphill(slope(now), norm), x, eps, norm)
         share = 1.0 if t == 1 else 0.75
-        new = allowed(now + share * (ahead - now) + (1 - share) * (now - last))
+        mixed = now + share * (ahead - now) + (1 - share) * (now - last)
+        new = allowed(mixed, x, eps, norm)
         rises, since = rises + (value(new) > value(now)), since + 1
         last, now = now, new
         best = now if value(now) > value(best) else best
@@ -74,7 +44,7 @@ def test_checkpoints_come_ever_closer():
 @pytest.mark.parametrize("threat", [Linf(0.1), L2(1.0)], ids=str)
 @pytest.mark.parametrize("begun", [False, True])
 def test_apgd_does_what_plain_loops_do(threat, begun):
-    x = images()
+    x = images(6)
     start = threat.project(x + 0.05 * PHASE.cos().view(3, 4, 4), x) if begun else x
     goal = Goal(bumpy, starts=(start,)) if begun else bumpy
     found = APGD(steps=STEPS, random_start=False)(goal, x, threat, generator(0))
