@@ -256,10 +256,10 @@ def test_a_flat_end_of_a_loss_is_told_from_a_falling_one(context):
     found = matched(context, replace(CIFAR10, eps=5.0, steps=3))
     flat = torch.cat([torch.linspace(100, 1, 80), torch.ones(20)])
     falling = torch.linspace(100, 1, 100)
-    as_losses = lambda v: replace(found, losses=v[:, None].expand(-1, 3))
+    as_losses = lambda v: replace(found, losses=v[:, None].expand(-1, 8))
     assert last_fall(as_losses(flat)).value == pytest.approx(0, abs=1e-6)
     assert last_fall(as_losses(falling)).value == pytest.approx(0.1, abs=0.02)
-    one_falls = replace(found, losses=torch.stack([flat, falling, flat], dim=1))
+    one_falls = replace(found, losses=torch.stack([*[flat] * 7, falling], dim=1))
     assert last_fall(one_falls) == pytest.approx((0, 0, 0.1), abs=0.02)
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,10 @@ FLAT = 0.01  # a loss that falls by less in its last fifth is flat
 # the steps of `worst_of` grow with the ball, and miss valleys that are narrow
 WALK = PGD(steps=100, step=0.3, random_start=False)
 CLOSE = 1e-4  # a pixel that is further off after a round trip is counted
+ROUND_TRIP = (
+    *("median error of a pixel", "largest error of a pixel"),
+    *("images off by 1e-4", "images off by half a level", "bits_per_dim"),
+)
 SIDE = 8  # images in a row of a picture of samples
 TEMPERATURE = 0.7  # of Glow's noise, as in its paper
 CHAIN = 2000  # steps of JEM's chains: after fewer, most have not left the noise
@@ -146,16 +151,14 @@ def systems(place: str, context: Context) -> Iterator[Part]:
     for group in FILE["experiments"][place]["systems"]:
         for start in group["starts"][: 1 if context.size.name == "tiny" else None]:
             case = _case(context, group, start)
-            cells = {
-                (score, code, share): _cell(
-                    place, group, replace(case, score=score, code=code), share
-                )
-                for share in group["balls"]
-                for code in group["codes"]
-                for score in group["scores"]
-            }
+            lines = product(group["balls"], group["codes"], group["scores"])
+            cells = {line: _printed(place, group, case, *line) for line in lines}
             name = f"{_label(case)} from {start}: {', '.join(group['scores'])}"
             yield Part(name, tuple(cells.values()), partial(_measured, context, group, case, cells))
+
+
+def _cell(place: str, row: str, column: str, **facts: Any) -> Cell:
+    return Cell(**{"experiment": f"liang/{place}", "row": row, "column": column, **facts})
 
 
 def _case(context: Context, group: Mapping[str, Any], start: str = "noise") -> Case:
@@ -183,22 +186,18 @@ def _label(case: Case) -> str:
     return case.roles[0].replace("/", "-") + several
 
 
-def _cell(place: str, group: Mapping[str, Any], case: Case, share: float) -> Cell:
-    facts = {"method": case.score, "target": case.code, "outside": case.start, "inside": "cifar10"}
-    known = None
-    if share == 1 and "printed" in group:
-        known = printed("liang", metric="auroc", **facts | group["printed"])
-    return Cell(
-        experiment=f"liang/{place}",
-        row=case.score,
-        column=f"{_label(case)} from {case.start}, {case.code} within {share * case.eps:g}",
-        metric="auroc",
-        attack="matched",
-        paper=known,
-    )
+def _printed(
+    place: str, group: Mapping[str, Any], case: Case, share: float, code: str, score: str
+) -> Cell:
+    """The cell of a match, with the paper's number in the paper's ball."""
+    facts = {"method": score, "target": code, "outside": case.start, "inside": "cifar10"}
+    known = "printed" in group and share == 1
+    paper = printed("liang", metric="auroc", **facts | group["printed"]) if known else None
+    column = f"{_label(case)} from {case.start}, {code} within {share * case.eps:g}"
+    return _cell(place, score, column, metric="auroc", attack="matched", paper=paper)
 
 
-Key = tuple[str, str, float]  # score, code, share of the paper's distance
+Key = tuple[float, str, str]  # share of the paper's distance, code, score
 
 
 def _measured(
@@ -218,14 +217,14 @@ def _measured(
     }
     known = [[pairs[code, share].images for code in codes] for share in balls]
     direct = _searched(context, group, of, begin, [*balls.values()], [*known, []])
-    for (score, code, share), cell in cells.items():
-        s, ball = of[score], balls[share]
-        yield from _of_match(s, begin, ball, pairs[code, share], cell)
-        if score == case.score:  # the curve is that of the code, which all scores share
-            yield from loss_curve(pairs[code, share], cell, f"{score}, {cell.column}")
+    for (share, code, score), cell in cells.items():
+        match = pairs[code, share]
+        found = {"clean": begin, "matched": match.images}
         if score in direct:
-            there = direct[score][share], direct[score][math.inf]
-            yield from _of_search(s, begin, ball, pairs[code, share], there, cell)
+            found |= {"direct": direct[score][share], "unlimited": direct[score][math.inf]}
+        yield from _line(of[score], balls[share], match, found, cell)
+        if score == case.score:  # the curve is that of the code, which all scores share
+            yield from loss_curve(match, cell, f"{score}, {cell.column}")
 
 
 def _searched(
@@ -252,43 +251,28 @@ def whole(x: Images) -> Images:
     return (255 * x).round() / 255
 
 
-def _of_match(s: Pairs, begin: Images, ball: L2, found: Matched, cell: Cell) -> Iterator[Cell]:
-    yield _ranked(s, begin, replace(cell, attack="clean", paper=None))
-    yield _ranked(s, found.images, cell)
-    rounded = to_8_bit(found.images, begin, ball)
-    bare = replace(cell, paper=None)
-    yield _ranked(s, rounded, replace(bare, metric="auroc_8_bit"))
-    yield code_error(found, replace(bare, metric="mape_median"), s.network)
-    fall, n = last_fall(found), len(begin)
-    yield replace(bare, metric="last_fall").found(fall, n, n, network=s.network)
-
-
-def _of_search(
-    s: Pairs, begin: Images, ball: L2, match: Matched, found: tuple[Images, Images], cell: Cell
+def _line(
+    s: Pairs, ball: L2, match: Matched, found: Mapping[str, Images], cell: Cell
 ) -> Iterator[Cell]:
-    bare = replace(cell, paper=None)
-    direct, unlimited = (
-        _ranked(s, x, replace(bare, attack=attack))
-        for x, attack in zip(found, ("direct", "unlimited"), strict=True)
-    )
-    bound = certified_auroc(s, begin, ball)
-    words = finding(
-        clean=s.ranked(scored(s.detector, begin))[0].value,
-        matched=s.ranked(scored(s.detector, match.images), paired=True)[0].value,
-        direct=direct.ours or 0.0,
-        unlimited=unlimited.ours,
-        mape=float(np.median(match.mape)),
-        flat=last_fall(match).value <= FLAT,
-        n=len(s.inside),
-        certified=bound,
-    )
-    yield replace(direct, note=", ".join(words))
-    yield unlimited
-    rounded = to_8_bit(found[0], begin, ball)
-    yield _ranked(s, rounded, replace(bare, attack="direct", metric="auroc_8_bit"))
+    """The numbers of one score, code and ball; `found` has the images by attack."""
+    bare, n = replace(cell, paper=None), len(s.inside)
+    cells = {attack: _ranked(s, x, replace(bare, attack=attack)) for attack, x in found.items()}
+    cells["matched"] = replace(cells["matched"], paper=cell.paper)
+    bound, fall = certified_auroc(s, found["clean"], ball), last_fall(match)
     if bound is not None:
-        n = len(begin)
-        yield replace(bare, attack="certified").found(bound, n, n, network=s.network)
+        proven = replace(bare, attack="certified")
+        cells["certified"] = proven.found(bound, n, n, network=s.network)
+    if "direct" in found:
+        values: dict[str, Any] = {attack: c.ours for attack, c in cells.items()}
+        error = float(np.median(match.mape))
+        words = finding(**values, mape=error, flat=fall.value <= FLAT, n=n)
+        cells["direct"] = replace(cells["direct"], note=", ".join(words))
+    yield from cells.values()
+    for attack in [a for a in ("matched", "direct") if a in found]:
+        rounded = to_8_bit(found[attack], found["clean"], ball)
+        yield _ranked(s, rounded, replace(bare, attack=attack, metric="auroc_8_bit"))
+    yield code_error(match, replace(bare, metric="mape_median"), s.network)
+    yield replace(bare, metric="last_fall").found(fall, n, n, network=s.network)
 
 
 def _ranked(s: Pairs, x: Images, cell: Cell) -> Cell:
@@ -313,16 +297,8 @@ def certificate(place: str, context: Context) -> Iterator[Part]:
     about = FILE["experiments"][place]
     case = _case(context, about)
     for name in ("noise", *_others(case, about)):
-        cells = [
-            Cell(
-                experiment=f"liang/{place}",
-                row=case.score,
-                column=f"{_label(case)} beside {name} within {eps:g}",
-                metric="auroc",
-                attack="direct",
-            )
-            for eps in about["eps"]
-        ]
+        columns = [f"{_label(case)} beside {name} within {eps:g}" for eps in about["eps"]]
+        cells = [_cell(place, case.score, c, metric="auroc", attack="direct") for c in columns]
         bounded = partial(_bounded, context, replace(case, start=name), about["eps"], cells)
         yield Part(name, cells, bounded)
 
@@ -337,13 +313,7 @@ def _bounded(
         with torch.no_grad():
             least = s.detector.least_score(s.outside, s.detector.radius(L2(eps))).cpu()
         found = attacked_scores(
-            s.detector,
-            s.outside,
-            "outside",
-            L2(eps),
-            suite,
-            exemplars=s.inside,
-            purpose=("direct",),
+            s.detector, s.outside, "outside", L2(eps), suite, exemplars=s.inside
         )
         got = found.scores.cpu().double()
         for attack, scores in (("clean", s.clean_out), ("direct", got), ("certified", least)):
@@ -365,15 +335,8 @@ def other_images(place: str, context: Context) -> Iterator[Part]:
     for group in about["systems"]:
         for score in group["scores"]:
             case = _case(context, group | {"scores": [score]})
-            cells = [
-                Cell(
-                    experiment=f"liang/{place}",
-                    row=score,
-                    column=f"{_label(case)} beside {name}",
-                    metric="auroc",
-                )
-                for name in _others(case, about)
-            ]
+            columns = [f"{_label(case)} beside {name}" for name in _others(case, about)]
+            cells = [_cell(place, score, column, metric="auroc") for column in columns]
             yield Part(score, cells, partial(_told, context, case, _others(case, about), cells))
 
 
@@ -392,17 +355,8 @@ def _told(
 def round_trip(place: str, context: Context) -> Iterator[Part]:
     """From image to code and back: how far the worst pixel of an image is off."""
     case = _case(context, FILE["experiments"][place])
-    cells = [
-        Cell(experiment=f"liang/{place}", row=_label(case), column=precision, metric=metric)
-        for precision in ("float32", "float64")
-        for metric in (
-            "median error of a pixel",
-            "largest error of a pixel",
-            "images off by 1e-4",
-            "images off by half a level",
-            "bits_per_dim",
-        )
-    ]
+    columns = product(("float32", "float64"), ROUND_TRIP)
+    cells = [_cell(place, _label(case), c, metric=metric) for c, metric in columns]
     yield Part(_label(case), cells, partial(_undone, context, case, cells))
 
 
@@ -434,13 +388,7 @@ def samples(place: str, context: Context) -> Iterator[Part]:
     """Pictures of what flows and JEM take for images."""
     for group in FILE["experiments"][place]["systems"]:
         case = _case(context, group)
-        cell = Cell(
-            experiment=f"liang/{place}",
-            row=_label(case),
-            column=group["about"],
-            metric="picture",
-            kind="image",
-        )
+        cell = _cell(place, _label(case), group["about"], metric="picture", kind="image")
         yield Part(_label(case), (cell,), partial(_sampled, context, case, cell))
 
 
