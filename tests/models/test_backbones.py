@@ -579,6 +579,7 @@ CIFAR = ([v / 255 for v in (125.3, 123.0, 113.9)], [v / 255 for v in (63.0, 62.1
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "ROOD_DATA" not in os.environ, reason="ROOD_DATA names no folder of real images"
 )
