@@ -41,7 +41,7 @@ class PGD(Attack):
 
     @classmethod
     def aloe(cls) -> "PGD":
-        """ALOE's attack on detectors and on classifiers alike; the goal is what differs."""
+        """ALOE's attack, on detectors and on classifiers; only the goal differs."""
         return cls(steps=10, step=1 / 255, keep="last")
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images | Best:

@@ -80,7 +80,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WorstOf(Attack):
-    r"""argmax of the goal over what every stage of a tier finds, image by image.
+    r"""argmax of the goal over the results of all stages of a tier, for each image.
 
     Stages: APGD on the goal from x and from a random point; APGD on related goals (surrogates,
     BPDA, one class after the other, ID exemplars), each followed by APGD on the goal itself;

@@ -20,8 +20,8 @@ class ASH(OutputDetector):
 
     `treatment` of what is kept: "p" leaves it, "b" sets it to sum(f) / k, "s" scales it by
     exp(sum(f) / sum of what is kept). Djurisic et al., *Extremely Simple Activation Shaping for
-    Out-of-Distribution Detection*, ICLR 2023, arXiv:2209.09858. Which features are kept is a
-    constant to the gradient.
+    Out-of-Distribution Detection*, ICLR 2023, arXiv:2209.09858. The gradient
+    treats the set of kept features as a constant.
     """
 
     gradient = "almost_everywhere"

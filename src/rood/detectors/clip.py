@@ -42,7 +42,7 @@ class CLIP(OutputDetector):
 
     @classmethod
     def example(cls, model: Model) -> "CLIP":
-        """The model's classes as in-words and one out-word that fits everything alike."""
+        """The model's classes as in-words and one out-word with constant logit."""
         head = nn.Linear(model.classes, model.classes + 1)
         with torch.no_grad():
             head.weight.copy_(torch.eye(model.classes + 1, model.classes))

@@ -19,7 +19,7 @@ class GEN(OutputDetector):
 
     Liu et al., *GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection*, CVPR 2023,
     thecvf:CVPR2023. An increasing function of the paper's sum, in units of a logit, from log p and
-    log(1 - p): the sum's gradient is infinite where p rounds to 1. Sign: confidence, turned.
+    log(1 - p): the sum's gradient is infinite where p rounds to 1. Sign: negated.
     """
 
     def __init__(self, model: Model, *, gamma: float = 0.1, top: int = 100) -> None:

@@ -6,7 +6,7 @@ from rood.shapes import Scores
 
 
 class GradNorm(OutputDetector):
-    r"""s(x) = -||f||_1 sum_j |k p_j - 1|, the L1 norm of the head's gradient, turned.
+    r"""s(x) = -||f||_1 sum_j |k p_j - 1|, minus the L1 norm of the head's gradient.
 
     The gradient is of the cross-entropy to the all-ones target with respect to W, in closed form.
     Huang et al., *On the Importance of Gradients for Detecting Distributional Shifts in the Wild*,

@@ -95,7 +95,7 @@ class LayeredMahalanobis(Detector):
         inside: Iterable[Float[Tensor, "_ c h w"]],
         outside: Iterable[Float[Tensor, "_ c h w"]],
     ) -> L:
-        """Set the weights by cross-validated logistic regression: inside 0, outside 1."""
+        """Set the weights by cross-validated logistic regression: ID 0, OOD 1."""
         self.check_fitted()
         with torch.no_grad():
             groups = [torch.cat([self.terms(x) for x in xs]).cpu() for xs in (inside, outside)]

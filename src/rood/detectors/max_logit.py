@@ -9,7 +9,7 @@ class MaxLogit(OutputDetector):
     r"""s(x) = -max_j z_j, with z the logits.
 
     Hendrycks et al., *Scaling Out-of-Distribution Detection for Real-World Settings*, ICML 2022,
-    arXiv:1911.11132. Sign: the paper scores confidence; turned here.
+    arXiv:1911.11132. Sign: the paper's confidence, negated.
     """
 
     def score_outputs(self, out: Outputs) -> Scores:

@@ -12,7 +12,7 @@ class MSP(OutputDetector):
 
     Hendrycks & Gimpel, *A Baseline for Detecting Misclassified and Out-of-Distribution Examples*,
     ICLR 2017, arXiv:1610.02136. The paper scores max p = 1 / (1 + e^s): the same ranking, but the
-    probability ties at 1 and its gradient dies where this does not. Sign: confidence, turned.
+    probability saturates at 1, with ties and no gradient. Sign: the paper's confidence, negated.
     With a temperature T the margin of z / T, in units of a logit (`softmax.margin`).
     """
 

@@ -13,7 +13,7 @@ class ODIN(Detector):
 
     Liang et al., *Enhancing The Reliability of Out-of-distribution Image Detection in Neural
     Networks*, ICLR 2018, arXiv:1706.02690. eta is in pixel units; x' is not clipped to [0, 1];
-    sign(0) = 0. The sign is flat, so the step is a constant to the gradient: exact almost
+    sign(0) = 0. The derivative of sign is 0, so the gradient omits the step: exact almost
     everywhere.
     """
 

@@ -19,7 +19,7 @@ class PRO(Detector):
     r"""s(x) = max_{t <= K} s0(x_t), x_{t+1} = x_t + eps sign(grad s0(x_t)), for any score s0.
 
     Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution Detection*,
-    CVPR 2025, arXiv:2503.18784: the minimum of a confidence, turned. Steps are in pixel units,
+    CVPR 2025, arXiv:2503.18784: the minimum of a confidence, negated. Steps are in pixel units,
     neither projected nor clipped, so that K eps is the radius. The gradient is that of s0 at the
     highest step, straight-through: exact almost everywhere. The defaults of the named forms are
     those of the authors' code for CIFAR-10, converted to pixel units (times 0.25).

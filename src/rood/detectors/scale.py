@@ -12,8 +12,8 @@ class Scale(OutputDetector):
     r"""s(x) = -lse(W f e^r + b), r = sum(f) / sum of the features that a percentile keeps.
 
     Xu et al., *Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement*,
-    ICLR 2024, arXiv:2310.00227. Nothing is pruned; which features count is a constant to the
-    gradient.
+    ICLR 2024, arXiv:2310.00227. Nothing is pruned; the gradient treats the set of counted
+    features as a constant.
     """
 
     gradient = "almost_everywhere"
