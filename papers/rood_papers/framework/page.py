@@ -1,8 +1,10 @@
 """The page of a reproduction: every number of the papers beside ours, in one file, offline."""
 
 import base64
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +17,10 @@ from rood.report.words import plot_text, shown
 from rood_papers.framework.cells import Cell
 from rood_papers.framework.claims import UNDECIDED
 
-SHARES = {
-    *("auroc", "auroc_change", "fpr95_in", "fpr95_out", "detection_error", "flagged", "accuracy"),
-    *("robust_accuracy", "worst_detection_error", "auroc_gain", "auroc_lead", "met"),
-}
-NAMES = {
-    "auroc": "AUROC",
-    "fpr95_in": "FPR95 (OOD missed while 95 % of in-distribution is kept)",
-    "fpr95_out": "FPR95 (in-distribution rejected while 95 % of OOD is caught)",
-    "detection_error": "detection error",
-    "worst_detection_error": "worst-case detection error (equation 2)",
-    "flagged": "share flagged",
-    "robust_accuracy": "accuracy under attack",
-    "auroc_gain": "AUROC less the base's, of the same images",
-    "auroc_lead": "AUROC of the best iterate less that of the last, of the same images",
-    "met": "share of the wishes met within 1 %",
-    "auroc_change": "AUROC, after the attack less before",
-    "mape_median": "error of the code, as a share of it, in the median image",
-    "last_fall": "fall of the loss in its last fifth, as a share of its first value, median",
-}
-SHRINKING = (
-    "AUROC; FORT and LIANG attack the OOD side alone, ALOE and PRO both: printed in the paper, "
-    "then ours on clean images, under the paper's attack as written and as coded, and under our "
-    "suite, which attacks the very score that judges. The best that matching (LIANG) can reach is "
-    "one half. A number may rise towards the right: where there are fewer images (the tables have "
-    "the counts), where the start is another (official), where matching raises a score that was "
-    "low (JEM), or where our suite found less than matching (NLL)."
-)
+WORDS = tomllib.loads((files(__package__) / "page.toml").read_text(encoding="utf-8"))
 OUTCOMES = {None: "not tested", 1.0: "holds", 0.0: "does not hold", UNDECIDED: "undecided"}
 MEANS = (" / near", " / far", " / mean")  # of several sets: what claims rest on
-ORDER = ("clean", "paper", "official", "standard")
-
-
+ORDER = tuple(WORDS["attacks"])
 DRAW = """
 const figures = JSON.parse(document.getElementById("figures").textContent);
 for (const [id, f] of Object.entries(figures))
@@ -129,7 +103,7 @@ class Section:
 
 
 def sections(rows: Iterable[Cell], about: Mapping[str, About]) -> list[Section]:
-    """One section an experiment, in the order of `about`, then of appearance."""
+    """One section per experiment, in the order of `about`, then of appearance."""
     rows = list(rows)
     names = dict.fromkeys([*about, *(r.experiment for r in rows)])
     found = []
@@ -192,7 +166,7 @@ def _count(row: Cell) -> str:
 def _number(value: float | None, metric: str, sign: str = "") -> str:
     if value is None:
         return ""
-    return f"{100 * value:{sign}.2f}" if metric in SHARES else f"{value:{sign}.4g}"
+    return f"{100 * value:{sign}.2f}" if metric in WORDS["shares"] else f"{value:{sign}.4g}"
 
 
 def _panels(rows: list[Cell]) -> list[Panel]:
@@ -260,8 +234,8 @@ def render(rows: Iterable[Cell], about: Mapping[str, About], folder: Path) -> st
             sections=found,
             tally=_tally(found),
             shrinking=shrinking(rows),
-            what_is_left=SHRINKING,
-            names=NAMES,
+            stronger=WORDS["stronger"],
+            names=WORDS["metrics"],
             images={f: _data(folder / f) for s in found for _, f in s.images},
             figures_json=Markup(embedded(figures)),
             page_css=Markup(asset("rood.report", "page.css")),
