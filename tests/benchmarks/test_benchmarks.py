@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -14,16 +13,6 @@ import torch
 from benchmarks import __main__ as bench
 from benchmarks import attack, auditing, fitting, gpu, growth, guard, measure, scoring, start
 from benchmarks.measure import Claim
-from rood.attacks import APGD, PGD
-from rood.attacks.base import Goal
-from rood.data.base import prefetched
-from rood.detectors import KNN, MSP, Mahalanobis
-from rood.detectors.knn import _Rows
-from rood.errors import CapabilityError
-from rood.goals import graphed, look_in
-from rood.seeds import generator
-from rood.threat import L2, Linf
-from tools import performance
 
 TINY = {
     "start": lambda: start.claims(runs=1),
@@ -92,47 +81,6 @@ def _output(python, code):
     return done.stdout.splitlines()[-1]
 
 
-# the bank of KNN
-
-
-def test_rows_come_back_in_order_whatever_the_batches(monkeypatch):
-    monkeypatch.setattr("rood.detectors.knn.CHUNK", 5)
-    rows = torch.arange(46.0, dtype=torch.float64).view(23, 2)
-    kept = _Rows()
-    for part in rows.split([1, 4, 0, 12, 6]):
-        kept.append(part)
-    assert len(kept) == 23
-    back = kept.pop_all(torch.device("cpu"))
-    assert torch.equal(back, rows)
-    assert back.dtype == rows.dtype
-    assert len(kept) == 0
-
-
-FIT = """
-import torch
-from torch import nn
-from benchmarks.fitting import _megabytes as peak
-from rood.detectors.knn import KNN
-from rood.models.model import Outputs
-from rood.models.wrap import wrap
-
-d, b, n = 512, 500, 300
-knn = KNN(wrap(nn.Sequential(nn.Flatten(), nn.Linear(d, 2))))
-before = peak()
-knn.start()
-for _ in range(n):
-    knn.see(Outputs(torch.zeros(b, 2), torch.rand(b, d)), torch.zeros(b, dtype=torch.long))
-knn.finish()
-print((peak() - before) / (n * b * d * 4 / 2**20))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
-def test_the_bank_is_in_memory_once():
-    """1 and a block of it; torch.cat makes 2."""
-    assert 1.0 < float(_output(sys.executable, FIT)) < 1.65
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_that_was_held_for_a_moment_counts_and_mapped_images_do_not(tmp_path):
     with auditing.Fullest() as held:
@@ -147,7 +95,7 @@ def test_memory_that_was_held_for_a_moment_counts_and_mapped_images_do_not(tmp_p
     assert read.most - read.before < 15  # of 29 MB
 
 
-# what is printed, written and shown
+# what is printed and written
 
 
 def claim(**more):
@@ -186,93 +134,3 @@ def test_a_script_whose_library_is_missing_is_named_and_passed_over(monkeypatch,
     monkeypatch.setattr(bench, "PEERS", tmp_path / "python")
     assert bench.measure("beside_pytorch_ood") == 0
     assert "make peers" in capsys.readouterr().out
-
-
-def test_the_page_shows_every_bar_and_draws_what_grows(tmp_path, monkeypatch):
-    assert "Not measured yet" in performance.page(tmp_path)
-    monkeypatch.setattr(measure, "RESULTS", tmp_path)
-    fits = [
-        {"library": lib, "detector": "knn", "images": n, "seconds": 1.0, "megabytes": m * n}
-        for n in (10, 20)
-        for lib, m in (("rood", 1.0), ("pytorch-ood", 3.0))
-    ]
-    sizes = [growth.Size(steps=n)._asdict() for n in (10, 20)]
-    costs = {"seconds": 2.0, "cpu_seconds": 1.5, "forwards": 7, "backwards": 5}
-    bank = {"bank": 1_200_000, "features": 2048, "peak_gb": 9.9}
-    rate = {"network": "ViT-B/16", "batch": 64, "steps": 20, "rood": 610.0, "bare": 640.0}
-    both = [{"library": "rood", "fit": 1.0}, {"library": "pytorch-ood", "fit": 5.4}]
-    measure.report("fitting", [claim(points=tuple(fits))])
-    audits = [{"images": n, "seconds": 1.0, "megabytes": 40.0 + n} for n in (10, 20)]
-    measure.report("auditing", [claim(points=tuple(audits))])
-    measure.report("growth", [claim(name="steps", points=tuple(s | costs for s in sizes))])
-    measure.report("gpu", [claim(at_least=True, points=(rate,)), claim(points=(bank,))])
-    measure.report("beside-pytorch-ood", [claim(points=tuple(both))])
-    page = performance.page(tmp_path)
-    assert "**1 of 6 limits hold.**" in page
-    assert page.count("```mermaid") == 4
-    assert "line [30, 60]" in page
-    assert "line [50, 60]" in page
-    assert "| `knn` | pytorch-ood | 30 MB, 1.0 s | 60 MB, 1.0 s |" in page
-    assert "| ViT-B/16 | 64 | 20 | 610 | 640 |" in page
-    assert "| 1,200,000 | 2,048 | 9.9 |" in page
-
-
-# goals recorded as CUDA graphs
-
-
-def test_only_a_fixed_goal_of_images_on_a_gpu_is_recorded():
-    x = torch.rand(2, 3, 4, 4)
-    with pytest.raises(CapabilityError, match="got images on cpu"):
-        graphed(lambda x: x.sum(dim=(1, 2, 3)), x)
-    if torch.cuda.is_available():
-        with pytest.raises(CapabilityError, match="differs from call to call"):
-            graphed(Goal(lambda x: x.sum(dim=(1, 2, 3)), stochastic=True), x.cuda())
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.parametrize("threat", [Linf(4 / 255), L2(0.5)])
-@pytest.mark.parametrize("attack", [PGD(steps=5, restarts=2), APGD(steps=8, random_start=False)])
-@pytest.mark.parametrize("kind", [MSP, KNN, Mahalanobis])
-def test_a_recorded_goal_gives_the_very_same_images(kind, attack, threat):
-    model = gpu.resnet("cuda")
-    x = gpu.pixels(60, 32, "cuda")
-    detector = kind(model).fit([(x, torch.arange(60, device="cuda") % 10)])
-    plain = look_in(detector)
-    recorded = graphed(plain, x)
-    for part in (x, x[:7]):  # of its shape, and of another
-        want, got = (attack(g, part, threat, generator(0, "a")) for g in (plain, recorded))
-        assert torch.equal(want, got)
-
-
-# reading ahead
-
-
-def test_reading_ahead_changes_neither_items_nor_order():
-    assert list(prefetched(iter(range(5)))) == list(range(5))
-    assert list(prefetched(iter(()))) == []
-
-
-def test_the_next_item_is_made_while_one_is_worked_on():
-    second = threading.Event()
-
-    def items():
-        yield 1
-        second.set()
-        yield 2
-
-    read = prefetched(items())
-    assert next(read) == 1
-    assert second.wait(timeout=10)  # though nobody has asked for it
-    assert next(read) == 2
-
-
-def test_what_fails_while_reading_ahead_is_raised_in_its_turn():
-    def items():
-        yield 1
-        raise ValueError("torn")
-
-    read = prefetched(items())
-    assert next(read) == 1
-    with pytest.raises(ValueError, match="torn"):
-        next(read)

@@ -1,5 +1,7 @@
 """An image set refuses what is not images, and divides by content alone."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from rood.data import ImageSet, base, split
-from rood.data.base import at_once
+from rood.data.base import at_once, prefetched
 from rood.errors import DataError, InputError
 
 
@@ -205,3 +207,36 @@ def test_large_images_come_in_small_batches():
     assert at_once((3, 32, 32), most=128) == 128
     assert at_once((3, 224, 224)) == 13
     assert at_once((3, 4000, 4000)) == 1
+
+
+# reading ahead
+
+
+def test_reading_ahead_changes_neither_items_nor_order():
+    assert list(prefetched(iter(range(5)))) == list(range(5))
+    assert list(prefetched(iter(()))) == []
+
+
+def test_the_next_item_is_made_while_one_is_worked_on():
+    second = threading.Event()
+
+    def items():
+        yield 1
+        second.set()
+        yield 2
+
+    read = prefetched(items())
+    assert next(read) == 1
+    assert second.wait(timeout=10)  # though nobody has asked for it
+    assert next(read) == 2
+
+
+def test_what_fails_while_reading_ahead_is_raised_in_its_turn():
+    def items():
+        yield 1
+        raise ValueError("torn")
+
+    read = prefetched(items())
+    assert next(read) == 1
+    with pytest.raises(ValueError, match="torn"):
+        next(read)
