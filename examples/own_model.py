@@ -1,7 +1,7 @@
 """Your own network and your own folders, from nothing to a report.
 
 python examples/own_model.py TRAIN TEST OUTSIDE
-    TRAIN, TEST: folders with one sub-folder a class; OUTSIDE: a folder of anything else.
+    TRAIN, TEST: folders with one sub-folder per class; OUTSIDE: a folder of anything else.
 Without arguments, digits that come with rood are written to such folders first.
 """
 
@@ -24,7 +24,7 @@ def main(train: str, test: str, outside: str, out: str = "own-audit") -> None:
     loader = DataLoader(TensorDataset(images.pixels(), images.labels), batch_size=64, shuffle=True)
     net = trained(own_network(images.shape[0], len(images.classes)), loader)
 
-    model = rood.wrap(net)  # add mean= and std= where your training normalised
+    model = rood.wrap(net)  # add mean= and std= if your training normalised
     detectors = {"msp": MSP(model), "knn": KNN(model, k=10)}
     fit_all(detectors.values(), loader)
     results = rood.audit(
