@@ -1,14 +1,15 @@
 """How strong `WorstOf` is, beside the papers' attacks and beside PGD-1000 with five restarts.
 
+    python -m benchmarks.attack_strength train plain --cifar10 DIR --networks DIR --data DIR
     python -m benchmarks.attack_strength matrix plain --networks DIR --data DIR --out DIR
     python -m benchmarks.attack_strength cost plain --networks DIR --data DIR --out DIR
 
-DIR of --networks holds plain, adv and aloe.safetensors of `benchmarks.attack_networks`; --data the
-packs cifar10_test, cifar100_test and svhn_test5k. One JSON line a number; `make docs` makes
-docs/attack-strength.md of them.
+`train` writes plain, adv and aloe.safetensors to --networks; CIFAR-10 is in --cifar10. --data holds
+the packs cifar10_test, cifar100_test, svhn_test5k and, for ALOE's outliers, tinyimagenet_train5k_32
+and cifar100_train25k. `make docs` makes docs/attack-strength.md of the rows.
 
 Strength is counted in goal units up to `enough`: an image that has passed every clean image of the
-other side cannot change a rank any more, whoever moves it further.
+other side cannot change a rank any more.
 """
 
 import argparse
@@ -20,12 +21,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.peers.openood import MEAN, STD, cifar10, without_shared
 from rood import data
 from rood.analysis.matching import features, match
 from rood.attacks import APGD, PGD, FeatureMatch
 from rood.attacks.base import Attack, Goal
 from rood.attacks.worst_of import WorstOf
-from rood.data.base import split
+from rood.data.base import ImageSet, split
 from rood.detectors import fit_all, registry
 from rood.detectors.base import Detector
 from rood.evaluation.manifest import full_precision
@@ -33,10 +35,18 @@ from rood.evaluation.tasks import metered
 from rood.goals import look_in, look_out
 from rood.metrics import auroc, summary
 from rood.models import checkpoint
+from rood.models.backbones import create
 from rood.models.model import Model
+from rood.models.wrap import wrap
 from rood.seeds import Noise, generator
 from rood.shapes import Images
 from rood.threat import Linf, Threat
+from rood.training.loop import train
+from rood.training.objectives import Objective
+from rood.training.objectives.adv import ADV
+from rood.training.objectives.aloe import ALOE
+from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.settings import Augment, Settings
 from rood_papers.aloe.goals import aloe_confidence
 from rood_papers.presets import aloe_official
 from rood_zoo.rows import Rows
@@ -46,6 +56,49 @@ TEN = ("msp", "entropy", "gen", "energy", "odin", "mahalanobis", "relative_mahal
 THREE = ("msp", "mahalanobis", "knn")
 EPS = {"plain": 1 / 255, "adv": 8 / 255, "aloe": 8 / 255}
 OUTSIDE = {"cifar100": "cifar100_test", "svhn": "svhn_test5k"}
+
+
+INNER = {"eps": 8 / 255, "steps": 6, "step": 8 / 255 / 3}
+OBJECTIVES: dict[str, Objective] = {
+    "plain": CrossEntropy(),
+    "adv": ADV(**INNER),
+    "aloe": ALOE(**INNER),
+}
+
+
+def outliers(folder: Path) -> ImageSet:
+    """Tiny-ImageNet and CIFAR-100 training images; classes that CIFAR-10 has too are left out."""
+    tin = without_shared(data.load(f"npz:{folder / 'tinyimagenet_train5k_32'}.npz"))
+    c100 = data.load(f"npz:{folder / 'cifar100_train25k'}.npz")
+    return ImageSet("outliers", torch.cat([tin.images, c100.images]))
+
+
+def run_training(args: argparse.Namespace) -> None:
+    """Train one of three small networks; an interrupted run continues."""
+    images, test = cifar10(args.cifar10)
+    model = wrap(create("wide_resnet", classes=10, depth=16, widen=2), mean=MEAN, std=STD)
+    objective = OBJECTIVES[args.network]
+    settings = Settings(
+        epochs=args.epochs, batch_size=256, outlier_batch=256, lr=0.2, warmup=0.15,
+        augment=Augment(shift=4, flip=True),
+    )  # fmt: skip
+    start = time.perf_counter()
+    for e in train(
+        model, objective, images,
+        outliers=outliers(args.data) if objective.needs_outliers else None,
+        settings=settings, out=args.networks / f"{args.network}-state", held_out=test,
+        device=args.device,
+    ):  # fmt: skip
+        print(f"{args.network} {e.epoch} {e.loss:.4f} {e.accuracy:.4f} {e.seconds:.2f}", flush=True)
+    card = {
+        "shape": [3, 32, 32],
+        "classes": list(images.classes),
+        "objective": args.network,
+        "accuracy": e.accuracy,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    model = model.cpu().to(memory_format=torch.contiguous_format)
+    checkpoint.save(model, args.networks / f"{args.network}.safetensors", card)
 
 
 class Bench:
@@ -225,14 +278,19 @@ def mean(costs: list[dict[str, float]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("job", choices=("matrix", "cost"))
+    parser.add_argument("job", choices=("train", "matrix", "cost"))
     parser.add_argument("network", choices=EPS)
-    for name in ("--networks", "--data", "--out"):
+    for name in ("--networks", "--data"):
         parser.add_argument(name, type=Path, required=True)
+    for name in ("--out", "--cifar10"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--datasets", nargs="+", choices=OUTSIDE, default=[*OUTSIDE])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
+    if args.job == "train":
+        return run_training(args)
     with full_precision():
         run_matrix(args) if args.job == "matrix" else run_cost(args)
 
