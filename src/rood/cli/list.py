@@ -1,11 +1,13 @@
 """`rood list`: every registered detector, attack, objective, image source and network."""
 
 import dataclasses
+import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -43,25 +45,13 @@ def detectors() -> Iterator[Entry]:
         yield Entry(name, doc.splitlines()[0], detector.gradient, cost, paper(type(detector)))
 
 
-def attacks() -> Iterator[Entry]:
-    """Every attack."""
-    from rood.attacks import registry
-
-    yield from _described(registry.names(), registry.get)
-
-
-def objectives() -> Iterator[Entry]:
-    """Every training objective."""
-    from rood.training.objectives import registry
-
-    yield from _described(registry.names(), registry.get)
-
-
-def data() -> Iterator[Entry]:
-    """Every kind of image source."""
-    from rood.data import registry
-
-    yield from _described(registry.names(), registry.get)
+def registered(package: str) -> Iterator[Entry]:
+    """Every entry of a package's registry, with the first line of its docstring."""
+    registry = importlib.import_module(package).registry
+    for name in registry.names():
+        entry = registry.get(name)
+        doc = inspect.getdoc(entry) or ""
+        yield Entry(name, doc.partition("\n")[0], paper=paper(entry))
 
 
 def models() -> Iterator[Entry]:
@@ -75,17 +65,11 @@ def models() -> Iterator[Entry]:
 
 KINDS: dict[str, Callable[[], Iterator[Entry]]] = {
     "detectors": detectors,
-    "attacks": attacks,
-    "objectives": objectives,
-    "data": data,
+    "attacks": partial(registered, "rood.attacks"),
+    "objectives": partial(registered, "rood.training.objectives"),
+    "data": partial(registered, "rood.data"),
     "models": models,
 }
-
-
-def _described(names: list[str], get: Callable[[str], Any]) -> Iterator[Entry]:
-    for name in names:
-        doc = inspect.getdoc(get(name)) or ""
-        yield Entry(name, doc.splitlines()[0] if doc else "", paper=paper(get(name)))
 
 
 @app.command("list")
