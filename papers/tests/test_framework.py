@@ -23,7 +23,7 @@ from rood_papers.framework.claims import UNDECIDED, claim, compared, decided
 from rood_papers.framework.context import SIZES, Context, NotRun
 from rood_papers.framework.experiment import Experiment, Part
 from rood_papers.framework.intervals import averaged
-from rood_papers.framework.paper import printed
+from rood_papers.framework.paper import combined, printed
 from rood_papers.framework.run import run
 
 
@@ -335,3 +335,13 @@ def test_our_suite_moves_both_sides_towards_each_other(world, tmp_path):
     assert (passed["inside"] | (after["inside"] > before["inside"])).all()
     assert all((passed[n] | (after[n] < before[n])).all() for n in outside)
     assert not any(p.all() for p in passed.values())
+
+
+def test_an_entry_stands_for_a_line_per_combination_of_its_lists():
+    entry = {"world": ["svhn", "cifar10"], "network": "{world}/oe", "eta": [0.0, 0.01], "n": 3}
+    found = [(line["network"], line["eta"], line["n"]) for line in combined(entry)]
+    assert found == [
+        ("svhn/oe", 0.0, 3), ("svhn/oe", 0.01, 3), ("cifar10/oe", 0.0, 3), ("cifar10/oe", 0.01, 3)
+    ]  # fmt: skip
+    named = {"score": "ODIN PM={eta:g}", "name": "{score}, {code}", "eta": 0.0, "code": "logits"}
+    assert [line["name"] for line in combined(named)] == ["ODIN PM=0, logits"]
