@@ -19,6 +19,8 @@ from rood.threat import Linf
 # whatever the attack, and ties count half
 EPS = dict.fromkeys(MASKS, 0.1) | {"saturated": 0.15}
 
+LONG = dict.fromkeys(("noise_layer", "batch_normalised"), pytest.mark.slow)
+
 
 @cache
 def planted(n):
@@ -59,7 +61,7 @@ def test_a_mask_deceives_plain_gradient_ascent(name):
         assert name == "thermometer"  # no gradient at all
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG.get(n, ())) for n in MASKS])
 def test_a_mask_does_not_deceive_the_suite(name):
     n = 8 if name == "batch_normalised" else 16  # each of its images needs a batch of its own
     attack = WorstOf(tier="quick")

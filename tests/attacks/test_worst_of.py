@@ -161,6 +161,7 @@ def test_what_is_aimed_at_aside_is_what_it_says():
     torch.testing.assert_close(short(X), -WORLD.model(X).features.square().sum(dim=1))
 
 
+@pytest.mark.slow
 def test_a_network_that_sees_images_enlarged_is_aimed_at_with_them_enlarged():
     net = nn.Sequential(nn.Flatten(), nn.Linear(256, 3))  # of no other size than 16 x 16
     with torch.no_grad():

@@ -220,6 +220,7 @@ def test_rows_and_files_that_were_lost_are_made_again(here):
     assert snapshot("out") == whole
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on(here):
     """SIGKILL as soon as the first rows are there; Ctrl-C is the same with a friendly word."""
     # many steps: on a busy machine the signal may come seconds late
