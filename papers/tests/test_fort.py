@@ -58,7 +58,8 @@ def zoo(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rows(zoo, tmp_path_factory):
     """Every experiment once, in one folder."""
-    context = Context(SIZES["tiny"], data=DATA, zoo=zoo, out=tmp_path_factory.mktemp("fort"))
+    few = replace(SIZES["tiny"], standard=2)  # images for our suite, which takes longest
+    context = Context(few, data=DATA, zoo=zoo, out=tmp_path_factory.mktemp("fort"))
     made = list(run(EXPERIMENTS, context))
     return {name: [r for r in made if r.experiment == name] for name in BY_NAME}
 
