@@ -34,17 +34,16 @@ MIRRORS = {
 }
 # tests of what several modules do together, which mirror no single one
 TOGETHER = {
-    "tests": """architecture doctests imagenet_example init layout own_model_example
-        packaging""",
-    "tests/attacks": "blackbox masked",
-    "tests/cli": "attack_command bad_folders bad_input guard_commands time_limit train_command",
-    "tests/data": "demo derived image_set shares sources",
-    "tests/detectors": "calibrated logit_scores",
-    "tests/evaluation": "audit engine engine_ray engines_ray results resume strength",
+    "tests/attacks": "masked",
+    "tests/cli": "bad_folders bad_input",
+    "tests/data": "derived",
+    "tests/detectors": "logit_scores",
+    "tests/evaluation": "engines_ray",
     "tests/models": "real_libraries",
     "tests/report": "browser",
+    "tests": "architecture doctests imagenet_example init layout own_model_example packaging",
     "tests/testing": "contracts mutants",
-    "tests/training": "choices distributed objectives_inner objectives_robust",
+    "tests/training": "distributed objectives_inner objectives_robust steps",
     "papers/tests": "public_api trained_systems",
     "zoo/tests": "recipes zoo",
 }
