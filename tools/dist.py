@@ -69,7 +69,8 @@ def _repack(file: Path, epoch: int) -> None:
     """Write the archive again, sorted, without owners and with one date."""
     with tarfile.open(file) as old:
         members = sorted(old.getmembers(), key=lambda m: m.name)
-        content = {m.name: old.extractfile(m).read() for m in members if m.isfile()}
+        files = {m.name: old.extractfile(m) for m in members if m.isfile()}
+        content = {name: file.read() for name, file in files.items() if file}
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in members:

@@ -178,8 +178,13 @@ def attacked(
     }
 
     def moved(x: Images, side: Literal["inside", "outside"]) -> Images:
-        threat, goal = Linf(eps), {"past": past[side], "exemplars": x_in}
-        return attacked_scores(detector, x, side, threat, suite, **goal, purpose=(purpose,)).images
+        found = attacked_scores(
+            *(detector, x, side, Linf(eps), suite),
+            past=past[side],
+            exemplars=x_in,
+            purpose=(purpose,),
+        )
+        return found.images
 
     return moved(x_in, "inside"), moved(x_out, "outside")
 
@@ -362,7 +367,7 @@ def note_in_cards(path: Path, folder: Path) -> None:
             found.setdefault(r["network"], {})[r["eps"]] = r
     for name, by_eps in found.items():
         card = folder / f"{name}.json"
-        facts = json.loads(card.read_text()) if card.exists() else {"sha256": ""}
+        facts: dict[str, Any] = json.loads(card.read_text()) if card.exists() else {"sha256": ""}
         now = {e: r["value"] for e, r in by_eps.items() if facts["sha256"].startswith(r["sha256"])}
         if facts["sha256"] and now:
             facts["training"]["robust_accuracy"] = {"attack": "PGD-10 on the margin", **now}
