@@ -54,7 +54,7 @@ def test_an_audit_goes_on_with_fewer_images_at_once_and_the_same_rows(
         assert a == b
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-5)
     assert manifest(out)["notes"] == [
-        "model: memory ran out, and msp went on with 5 images at once, which changes scores "
+        "model: memory ran out, and msp continued with 5 images at once, which changes scores "
         "by no more than rounding"
     ]
     assert "notes" not in manifest(undisturbed)
