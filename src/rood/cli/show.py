@@ -31,8 +31,8 @@ S = TypeVar("S", bound=Progressing)
 BELIEVED = {"pass": "[green]yes[/]", "warn": "[yellow]with care[/]", "fail": "[red]no[/]", "-": "-"}
 SIDES = {
     "none": ("clean", "nothing attacked"),
-    "outside": ("outside", "OOD images made to look in"),
-    "inside": ("inside", "in-distribution images made to look out"),
+    "outside": ("outside", "OOD images made to look ID"),
+    "inside": ("inside", "ID images made to look OOD"),
     "both": ("both", "both at once"),
 }
 PLAIN = 100  # columns where there is no terminal
@@ -42,7 +42,7 @@ MEDIUM = 76  # columns from which the name of the set fits
 
 @contextmanager
 def waiting(text: str, *, quiet: bool = False) -> Iterator[None]:
-    """Say on a terminal what is going on, for work whose length nobody knows."""
+    """Show a spinner with `text` on a terminal, for work of unknown length."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield
@@ -139,7 +139,7 @@ def _cells(aurocs: Sequence[Row], sides: Sequence[str], scenario: str, width: in
 def _legend(sides: Sequence[str], width: int) -> Table:
     """What the columns mean, in words."""
     last = SIDES[sides[-1]][0]
-    said = [("AUROC", "1: inside and outside told apart without error; 0.5: a coin toss")]
+    said = [("AUROC", "1: ID and OOD separated without error; 0.5: a coin toss")]
     said += [SIDES[side] for side in sides]
     if width >= MEDIUM:
         what = "interval and set" if width >= WIDE else "set"

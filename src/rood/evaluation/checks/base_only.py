@@ -6,8 +6,8 @@ from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
 
 
 class BaseOnly(SetCheck):
-    """Share of the images that owe at least nine tenths of their gain to another function than the
-    deployed score.
+    """Share of the images that gained at least nine tenths on another function than the deployed
+    score.
 
     rood always hands the whole pipeline to the attack (ODIN, PRO, low resolution and layered
     Mahalanobis with their steps on pixels), so this fires where the pipeline could not be

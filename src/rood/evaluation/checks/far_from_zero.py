@@ -4,11 +4,11 @@ from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording, auroc_le
 
 
 class FarFromZero(SetCheck):
-    """AUROC that is left when the whole pixel range is allowed.
+    """AUROC under an attack that may use the whole pixel range.
 
-    Such an attacker may send an image of the other side and go on from there: 8 of these are
-    moved by 20 steps of APGD and compared with what they were. 0.5 means that nothing moved,
-    0.25 that half of them did not; a correct gradient comes below 0.25, mostly to 0. The climb
+    Such an attacker may send an image of the other side and continue from there: 20 steps of APGD
+    move 8 of these, and their scores are compared with those before. 0.5 means that nothing moved,
+    0.25 that half of them did not; a correct gradient gets below 0.25, mostly to 0. The climb
     starts at the other side because from the image itself even hundreds of steps are too few for
     a robust network, which would then look masked. It is measured once and counts for every eps
     of its norm. Attacks by few queries fail it, rightly.
@@ -20,9 +20,9 @@ class FarFromZero(SetCheck):
     wording = Wording(
         title="Not beaten without a limit",
         because="even an attack without a limit does not win",
-        meaning="An attacker without a budget may start at an image of the other side and go on "
-        "from there; the AUROC must then fall to 0, and this much is left (0.5: nothing moved). "
-        "The attack cannot climb this score at any budget.",
+        meaning="An attacker with an unlimited budget may start at an image of the other side and "
+        "continue from there; the AUROC should then fall to 0, but stays at this value (0.5: "
+        "nothing moved). The attack cannot climb this score at any budget.",
         advice="Look for a flat, clipped or rounded score; give the detector a surrogate, or "
         "attack it without gradients.",
     )
