@@ -89,7 +89,7 @@ def test_fitting_on_nothing_is_refused(coder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"), [({"numbers": 66}, "1 to 65 numbers"), ({"size": 30}, "4 divides")]
+    ("settings", "said"), [({"numbers": 66}, "1 to 65 numbers"), ({"size": 30}, "divisible by 4")]
 )
 def test_a_code_is_a_twelfth_of_the_image_at_most(settings, said):
     with pytest.raises(InputError, match=said):
