@@ -149,7 +149,7 @@ def reading(nets: Sequence[Rows]) -> Iterable[str]:
     turned = [d for d, values in _means(nets, NEAR).items() if max(values) < 50]
     if turned:
         names = ", ".join(f"`{d}`" for d in turned)
-        yield f"\nBelow 50 the ranking is turned round: {names}, at the options used here."
+        yield f"\nBelow 50 the ranking is reversed: {names}, at the options used here."
 
 
 def percentiles(nets: Sequence[Rows], others: dict[str, list[Rows]]) -> Iterable[str]:

@@ -25,7 +25,7 @@ MARKS = 16  # training images whose scores stand for what was learnt
 
 
 class View(nn.Module):
-    """One output of a `Model` as a network of its own: pixels in [0, 1] in, a tensor out."""
+    """One output of a `Model` as a network: pixels in [0, 1] in, a tensor out."""
 
     def __init__(self, model: Model, output: str) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_files_that_are_no_archive_are_refused(tmp_path):
     path = tmp_path / "a.npz"
     for content in (b"", b"hello", b"PK\x03\x04 cut"):
         path.write_bytes(content)
-        refused(DataError, "is damaged or no .npz file", data.load, str(path))
+        refused(DataError, "is damaged or not an .npz file", data.load, str(path))
     np.save(tmp_path / "a.npy", IMAGES)
     refused(DataError, "is a single array", data.load, f"npz:{tmp_path}/a.npy")
     archive(path, images=RNG.integers(0, 256, (9, 9, 9), dtype=np.uint8))

@@ -142,7 +142,7 @@ def test_softmax_sum_ranks_as_the_papers_sum(model, x):
 
 @pytest.mark.parametrize("inside", [0, 5, -1])
 def test_in_words_must_leave_out_words(inside, model):
-    with pytest.raises(InputError, match="in-words"):
+    with pytest.raises(InputError, match="ID words"):
         CLIP(model, inside=inside)
 
 

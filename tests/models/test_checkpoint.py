@@ -109,7 +109,7 @@ def test_a_card_that_lacks_a_key_is_refused(file: Path) -> None:
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
 def test_a_truncated_file_is_refused(file: Path, keep: int) -> None:
     file.write_bytes(file.read_bytes()[:keep])
-    refused(file, "cut short or no safetensors file")
+    refused(file, "cut short or not a safetensors file")
 
 
 def test_altered_weights_are_refused(file: Path) -> None:

@@ -347,7 +347,7 @@ def test_an_exported_program_with_a_pickle_inside_is_never_opened(program, tmp_p
     with pytest.raises(CheckpointError, match="which is more than tensors"):
         load(tampered("swapped.pt2", swapped))
     (tmp_path / "no.pt2").write_bytes(b"no archive")
-    with pytest.raises(CheckpointError, match=r"damaged or no file of torch\.export\.save"):
+    with pytest.raises(CheckpointError, match=r"damaged or not a file of torch\.export\.save"):
         load(str(tmp_path / "no.pt2"))
 
 

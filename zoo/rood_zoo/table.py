@@ -360,7 +360,7 @@ def run(names: list[str], rows: Rows, args: argparse.Namespace) -> bool:
 
 
 def note_in_cards(path: Path, folder: Path) -> None:
-    """Write robust accuracy into the cards of the very networks that it was measured on."""
+    """Write robust accuracy into the cards of the networks that it was measured on."""
     found: dict[str, dict[str, Any]] = {}
     for r in map(json.loads, path.read_text().splitlines()):
         if (r["measure"], r.get("attack")) == ("accuracy", "pgd10"):

@@ -60,7 +60,7 @@ def train_one(name: str, out: Path, device: str, compiled: bool = False) -> bool
                 line = f"{name} {e.epoch}/{e.epochs} loss {e.loss:.4f}{told} {e.seconds:.2f} s"
                 print(line, flush=True)
         facts = checkpoint.read_card(weights)["training"]
-        shutil.rmtree(f"{weights}.training", ignore_errors=True)  # after a kill at the very end
+        shutil.rmtree(f"{weights}.training", ignore_errors=True)  # left by a kill after training
     except RoodError as e:
         print(f"{name} failed: {e}", flush=True)
         return False

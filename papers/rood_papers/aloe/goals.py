@@ -1,6 +1,6 @@
-"""What the papers' own attackers raise, kept as published to reproduce tables.
+"""The goals of the papers' own attacks, kept as published to reproduce tables.
 
-To judge a detector use `rood.goals`: its own score, which nothing here is.
+None of them is the detector's own score: to judge a detector use `rood.goals`.
 """
 
 import torch
@@ -14,12 +14,12 @@ from rood.shapes import Images, Labels, Scores
 
 
 def aloe_confidence(model: Model, inside: bool) -> Goal:
-    r"""Algorithm 1: in-distribution images ask for a uniform softmax, OOD images for a one-hot.
+    r"""Algorithm 1: ID images are moved to a uniform softmax, OOD images to a one-hot one.
 
-    inside: mean(z) - lse(z); outside: -log H(p), whose gradient points where that of the paper's
-    -H(p) does and lives on where that one dies. Chen et al., *Robust Out-of-distribution Detection
-    for Neural Networks*, arXiv:2003.09711, attack every softmax detector with it: what ODIN judges
-    there was made without its temperature and its step.
+    ID: mean(z) - lse(z); OOD: -log H(p), whose gradient has the direction of that of the paper's
+    -H(p) but does not vanish. Chen et al., *Robust Out-of-distribution Detection for Neural
+    Networks*, arXiv:2003.09711, attack every softmax detector with it: the attack on ODIN there
+    ignores its temperature and its step.
     """
     if inside:
         return Goal(lambda x: -uniform_cross_entropy(model(x).logits))
@@ -27,11 +27,11 @@ def aloe_confidence(model: Model, inside: bool) -> Goal:
 
 
 def aloe_mahalanobis(detector: LayeredMahalanobis, inside: bool) -> Goal:
-    r"""Algorithm 2: inside raises -log p, outside -log(1 - p), p = 1 / (1 + e^s) being inside.
+    r"""Algorithm 2: ID raises -log p, OOD -log(1 - p), p = 1 / (1 + e^s) the probability of ID.
 
-    Both are monotone in the regression's logit s, which is what moves here: unlike them it does not
+    Both are monotone in the regression's logit s, which is the goal here, since it does not
     saturate. As in the paper, s is that of the image itself, without the step `eta` that the
-    detector then takes when it judges.
+    detector takes before it scores.
     """
     logit = _without_step(detector)
     sign = 1 if inside else -1
@@ -41,8 +41,8 @@ def aloe_mahalanobis(detector: LayeredMahalanobis, inside: bool) -> Goal:
 def aloe_mahalanobis_official(detector: LayeredMahalanobis, inside: bool) -> Goal:
     r"""Algorithm 2 as coded: the cross-entropy of softmax(1 - q, q), q = 1 / (1 + e^-s).
 
-    Probabilities stand where logits should, in float32. Of an image that is accepted with certainty
-    the gradient is 0 (s < -51) or NaN (s < -89), and the attack leaves it where it is.
+    Probabilities are used as logits, in float32. Where an image is accepted with certainty, the
+    gradient is 0 (s < -51) or NaN (s < -89), and the attack does not move it.
     """
     logit = _without_step(detector)
 
@@ -57,9 +57,9 @@ def aloe_mahalanobis_official(detector: LayeredMahalanobis, inside: bool) -> Goa
 
 
 def cross_entropy(model: Model, labels: Labels) -> Goal:
-    """An image asks for any class but its own: -log p_y, whose gradient dies where p_y is 1.
+    """Misclassification: -log p_y, whose gradient vanishes where p_y is 1.
 
-    The attack on classifiers in Chen et al.; `rood.goals.misclassify` is the same without that.
+    The attack on classifiers in Chen et al.; `rood.goals.misclassify` does not saturate.
     """
     return Goal(
         lambda x: functional.cross_entropy(model(x).logits, labels, reduction="none"),
@@ -68,6 +68,6 @@ def cross_entropy(model: Model, labels: Labels) -> Goal:
 
 
 def _without_step(detector: LayeredMahalanobis) -> LayeredMahalanobis:
-    """The same regression of the image itself."""
+    """The same regression without the step on the image."""
     fitted = detector.fitted_state()
     return LayeredMahalanobis(detector.model, layers=detector.layers).load_fitted(fitted)

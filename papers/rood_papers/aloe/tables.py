@@ -1,4 +1,4 @@
-"""ALOE's tables and its figure: how well attacked images are told apart, flagged and classified."""
+"""ALOE's tables and its figure: how well attacked images are detected, flagged and classified."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +85,7 @@ def table1(place: str, context: Context) -> Iterator[Part]:
                 # the networks of others are slow: as the paper's text has it, and no more
                 presets = ("paper",) if group in THEIRS else ("paper", "official")
                 for preset in ("clean", *presets):
-                    yield told_apart(context, place, world, group, preset, 1)
+                    yield detected(context, place, world, group, preset, 1)
 
 
 def table3(place: str, context: Context) -> Iterator[Part]:
@@ -96,7 +96,7 @@ def table3(place: str, context: Context) -> Iterator[Part]:
             as_is = tuple(map(_as_is, TRAINED[1:]))
             for group in (ORIGINAL, LAYERS, TRAINED[0], *retrained, *as_is):
                 for preset in ("paper",) if group in as_is else ("paper", "official"):
-                    part = told_apart(context, place, world, group, preset, levels)
+                    part = detected(context, place, world, group, preset, levels)
                     yield _trained_for(context, world, group, levels, part)
 
 
@@ -117,7 +117,7 @@ def _as_is(group: Group) -> Group:
     return replace(group, rows={d: f"{r}, trained for 1/255" for d, r in group.rows.items()})
 
 
-def told_apart(
+def detected(
     context: Context, place: str, world: World, group: Group, preset: str, levels: int
 ) -> Part:
     """One network's images against each OOD set, and the mean over the sets."""
@@ -140,10 +140,10 @@ def told_apart(
         for metric in metrics
     ]
     name = f"{column}/{group.name}/{'as-is/' if 'trained' in cells[0].row else ''}{preset}"
-    return Part(name, cells, partial(_told_apart, context, world, group, preset, levels, cells))
+    return Part(name, cells, partial(_detected, context, world, group, preset, levels, cells))
 
 
-def _told_apart(
+def _detected(
     context: Context, world: World, group: Group, preset: str, levels: int, cells: Sequence[Cell]
 ) -> Iterator[Cell]:
     bench = group.bench(context, world)

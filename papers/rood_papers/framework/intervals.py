@@ -34,16 +34,19 @@ def gain(
     own, base = _placements(inside, outside), _placements(base_inside, base_outside)
     moved = [a - b for a, b in zip(own, base, strict=True)]
     value = float(moved[0].mean())
-    # what both scores share is gone from the differences, and with it their covariance
+    # the differences are paired, so that the covariance of the two scores cancels
     half = NormalDist().inv_cdf(0.975) * math.sqrt(sum(map(_variance_of_mean, moved)))
     return Interval(value, max(value - half, -1.0), min(value + half, 1.0))
 
 
 def _placements(inside: ArrayLike, outside: ArrayLike) -> tuple[NDArray[np.float64], ...]:
-    """The share of the other side that each image is told from, ties by halves; inside first."""
+    """The share of the other side that each image is ranked correctly against; ID first.
+
+    Ties count one half.
+    """
     s_in, s_out = np.asarray(inside), np.asarray(outside)
     ranks = _ranks(np.concatenate([s_in, s_out]))
-    below = ranks[: len(s_in)] - _ranks(s_in)  # of the OOD images, for each inside
+    below = ranks[: len(s_in)] - _ranks(s_in)  # of the OOD images, for each ID image
     beaten = ranks[len(s_in) :] - _ranks(s_out)
     return 1 - below / len(s_out), beaten / len(s_in)
 
@@ -54,14 +57,14 @@ def _ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def _variance_of_mean(moved: NDArray[np.float64]) -> float:
-    """Of a single image as large as it can be."""
+    """The variance of a mean; for a single image the largest possible."""
     return float(moved.var(ddof=1)) / len(moved) if len(moved) > 1 else 1.0
 
 
 def median(values: Sequence[float] | np.ndarray) -> Interval:
-    """With the order statistics that enclose the true median 95 times in a hundred, or more.
+    """The median with order statistics as its interval, which covers it with 95 % or more.
 
-    Of fewer than six values even the least and the largest do so less often.
+    With fewer than six values, even the smallest and the largest cover it less often.
     """
     ordered = np.sort(np.asarray(values, dtype=float))
     n = len(ordered)
@@ -71,7 +74,7 @@ def median(values: Sequence[float] | np.ndarray) -> Interval:
 
 
 def known(interval: Interval) -> Interval | float | None:
-    """Its value alone where an end is not finite, and nothing where the value is not."""
+    """The interval; its value alone where an end is not finite, None where the value is not."""
     if not math.isfinite(interval.value):
         return None
     return interval if all(map(math.isfinite, interval)) else interval.value

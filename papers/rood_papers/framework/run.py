@@ -10,7 +10,7 @@ from typing import Any
 
 from rood.errors import InputError, ResultsError
 from rood.evaluation.manifest import full_precision, hardware, versions
-from rood.evaluation.store import Store, said_plainly
+from rood.evaluation.store import Store, readable_errors
 from rood_papers.framework.cells import Cell, read_rows, whole_lines
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.experiment import Experiment
@@ -110,7 +110,7 @@ class _Log:
 
 
 def _append(path: Path, value: dict[str, Any]) -> None:
-    with said_plainly(path), path.open("a") as file:
+    with readable_errors(path), path.open("a") as file:
         file.write(_line(value))
 
 

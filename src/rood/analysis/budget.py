@@ -88,7 +88,7 @@ def minimal_eps(
             size, at = search.run(x, steps)
             found = torch.where(wide(size < best), at, found)
             best = torch.minimum(best, size)
-    with torch.no_grad():  # the search's own word is not taken: what it found is measured again
+    with torch.no_grad():  # the search is not trusted: its result is measured again
         true = flipped(detector.score(found) * sign)
     return torch.where(true, best, torch.inf)
 
@@ -218,7 +218,7 @@ def _scores(
     found = [best.value]
     for threat in threats[1:]:
         for i, climbed in enumerate(attack.aims(goal)):
-            # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
+            # a fresh generator per batch: an image's noise depends on its pixels, not on its batch
             g = generator(seed, way, str(threat), i)
             reached = attack(climbed.begin(best.x), x, threat, g)
             with torch.no_grad():
@@ -238,7 +238,7 @@ def _goal(detector: Detector, direction: str) -> Goal:
 
 
 def _unit(norm: str) -> Threat:
-    """Its geometry is that of any other eps, scaled: both norms are homogeneous."""
+    """The ball of radius 1; balls of other radii are scaled copies of it."""
     if norm not in NORMS:
         raise unknown("norm", norm, NORMS)
     return NORMS[norm](1.0)

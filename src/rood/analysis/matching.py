@@ -49,7 +49,7 @@ __all__ = [
 
 CLOSE = 1e-3  # a MAPE below which the paper calls codes equal: 0.1 %
 BATCH = 256  # images that go through a network together
-DECADES = np.logspace(-8, 1, 19)  # borders of the MAPE histogram, two bars a decade
+DECADES = np.logspace(-8, 1, 19)  # borders of the MAPE histogram, two bars per decade
 
 
 # encoders
@@ -208,7 +208,7 @@ def attack_pairs(
         goal = match(encoder, codes)
         recorded, asked = _recorded(goal)
         # a fresh generator for each batch, or results would depend on the size of batches
-        climb = replace(attack, compare=False)  # what compares with the start is no step
+        climb = replace(attack, compare=False)  # the comparison with the start is not a step
         climbed = climb(recorded, start, threat, generator(seed, "match"))
         losses.append(-torch.stack(asked))
         with torch.no_grad():

@@ -224,7 +224,7 @@ def auroc_at(trajectory: Trajectory, clean: Known, norm: Norm, r: float) -> Poin
         return None
     attacked = scores.cpu().numpy()
     inside, outside = (clean, attacked) if trajectory.direction == "look_in" else (attacked, clean)
-    # the interval of an AUROC is DeLong's: resamples serve only the metrics that are left aside
+    # the interval of an AUROC is DeLong's; resamples are for the other metrics, not used here
     auroc = summary(inside, outside, resamples=1)["auroc"]
     return Point(auroc, left.double().mean().item())
 

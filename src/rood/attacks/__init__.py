@@ -1,4 +1,4 @@
-"""Attacks, one a file; `registry` finds them by file name, `rood.attacks.PGD` by class."""
+"""Attacks, one per file; `registry` finds them by file name, `rood.attacks.PGD` by class."""
 
 from rood.attacks.base import Attack, Goal
 from rood.registry import Registry

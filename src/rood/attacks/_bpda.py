@@ -192,7 +192,7 @@ class _StraightThrough(TorchFunctionMode):
 
 def _between(share: Tensor, yes: Any, no: Any) -> Any:
     if any(isinstance(v, Tensor) and v.requires_grad for v in (yes, no)):
-        raise TypeError("what is chosen has a gradient of its own")
+        raise TypeError("expected values without a gradient to choose between")
     return share * yes + (1 - share) * no
 
 

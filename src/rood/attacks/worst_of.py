@@ -105,7 +105,7 @@ class WorstOf(Attack):
         return cls(tier="quick")
 
     def aims(self, goal: Goal) -> tuple[Goal, ...]:
-        """The goal alone: a stage of its own climbs the others."""
+        """The goal alone: a separate stage climbs the related goals."""
         return (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> Goal:

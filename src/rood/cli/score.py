@@ -38,7 +38,7 @@ def score(
     """Label, score, and accept or reject every image of a folder."""
     from rood.cli.show import progress
     from rood.device import pick_device
-    from rood.evaluation.store import said_plainly
+    from rood.evaluation.store import readable_errors
     from rood.guard.drift import DriftLog
     from rood.guard.guard import Guard
     from rood.guard.scoring import FolderScores
@@ -50,7 +50,7 @@ def score(
     with ExitStack() as stack:
         table = sys.stdout
         if csv is not None:
-            stack.enter_context(said_plainly(csv))
+            stack.enter_context(readable_errors(csv))
             table = stack.enter_context(csv.open("w", encoding="utf-8", newline=""))
         for _ in progress(scores.run(table, log), "scoring"):
             pass

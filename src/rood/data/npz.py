@@ -73,7 +73,7 @@ def _opened(file: BinaryIO, shown: str) -> NpzFile:
     try:
         archive = np.load(file, allow_pickle=False)
     except Exception as error:  # as above; also for a file that is no archive
-        raise DataError(f"{shown} is damaged or no .npz file") from error
+        raise DataError(f"{shown} is damaged or not an .npz file") from error
     if not isinstance(archive, NpzFile):
         raise DataError(f"{shown} is a single array: save it with numpy.savez(images=...)")
     return archive

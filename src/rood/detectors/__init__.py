@@ -1,4 +1,4 @@
-"""Detectors, one a file; `registry` finds them by file name, `rood.detectors.KNN` by class."""
+"""Detectors, one per file; `registry` finds them by file name, `rood.detectors.KNN` by class."""
 
 from rood.detectors._together import fit_all, score_all
 from rood.detectors.base import Detector, OutputDetector

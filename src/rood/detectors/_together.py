@@ -16,7 +16,7 @@ from rood.shapes import Batches, Images, Scores
 def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     """Fit every detector, inner ones included, in one pass over the data.
 
-    Detectors that are fitted on pixels (`fit_images`) take a pass of their own.
+    Detectors that are fitted on pixels (`fit_images`) take a separate pass.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def _shared_pass(
     """One forward pass, and for each detector the outputs it asked for."""
     taps = tuple(dict.fromkeys(t for p in parts for t in p.taps))
     maps: dict[str, tuple[Tensor, ...]] = {}
-    model.confirm(x)  # a pass of its own, which must not be recorded
+    model.confirm(x)  # a separate pass, which must not be recorded
     with watching(model.layers(taps)) as seen:
         out = model(x)
     for name, record in zip(taps, seen, strict=True):

@@ -1,4 +1,4 @@
-"""Zero-shot detection with an image-text model: out-words against in-words."""
+"""Zero-shot detection with an image-text model: OOD words against ID words."""
 
 from typing import Literal
 
@@ -13,12 +13,12 @@ from rood.shapes import Scores
 
 
 class CLIP(OutputDetector):
-    r"""s(x) = max_{out} z_j - max_{in} z_j, z_j = scale cos(image, text_j) over in- and out-words.
+    r"""s(x) = max_{out} z_j - max_{in} z_j, z_j = scale cos(image, text_j) over ID and OOD words.
 
-    `combine="softmax_sum"` has the probability of all out-words instead, as its log-odds,
+    `combine="softmax_sum"` uses the probability of all OOD words instead, as its log-odds,
     lse_out z - lse_in z. Fort, *Adversarial vulnerability of powerful near out-of-distribution
     detection*, 2022, arXiv:2201.07012. The model is
-    `rood.models.sources.clip.zero_shot(...)`, whose first `inside` logits are the in-words'.
+    `rood.models.sources.clip.zero_shot(...)`, whose first `inside` logits are the ID words'.
     """
 
     gradient = "almost_everywhere"
@@ -33,7 +33,7 @@ class CLIP(OutputDetector):
         super().__init__(model)
         if not 0 < inside < model.classes:
             raise InputError(
-                f"expected 1 to {model.classes - 1} in-words of {model.classes} words, got {inside}"
+                f"expected 1 to {model.classes - 1} ID words of {model.classes} words, got {inside}"
             )
         if combine not in ("max_difference", "softmax_sum"):
             raise InputError(f"expected max_difference or softmax_sum, got {combine!r}")
@@ -42,7 +42,7 @@ class CLIP(OutputDetector):
 
     @classmethod
     def example(cls, model: Model) -> "CLIP":
-        """The model's classes as in-words and one out-word with constant logit."""
+        """The model's classes as ID words and one OOD word with constant logit."""
         head = nn.Linear(model.classes, model.classes + 1)
         with torch.no_grad():
             head.weight.copy_(torch.eye(model.classes + 1, model.classes))

@@ -12,7 +12,7 @@ class Entropy(OutputDetector):
 
     The score of Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution
     Detection*, CVPR 2025, arXiv:2503.18784, in the logarithm: H and its gradient vanish for a
-    confident image, log H falls on like the margin. Same ranking.
+    confident image, log H keeps falling like the margin. Same ranking.
     """
 
     def score_outputs(self, out: Outputs) -> Scores:

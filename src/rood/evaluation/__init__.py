@@ -1,1 +1,1 @@
-"""Audits: which detector, on which images, attacked how, with what result, to be believed?"""
+"""Audits: attack detectors, measure them, and check whether the attack can be believed."""

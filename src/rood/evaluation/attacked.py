@@ -56,7 +56,7 @@ def attacked_scores(
     exemplars
         ID images that OOD images may aim at, see `rood.goals.look_in`.
     seed, purpose
-        Name the random draws. Each image has draws of its own, whatever the batch size.
+        Name the random draws. Each image has its own, whatever the batch size.
     batch_size
         Images attacked at once: changes speed, not scores.
 

@@ -32,7 +32,7 @@ from rood.evaluation.plan import check_numbers, settings_of
 from rood.evaluation.prepare import made_attack, prepare
 from rood.evaluation.run import Step
 from rood.evaluation.settings import AuditSettings
-from rood.evaluation.store import Store, said_plainly
+from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import join, score_clean
 from rood.goals import look_in, look_out
 from rood.metrics import Interval, threshold_at_tpr, wilson
@@ -88,7 +88,7 @@ def craft(
         for candidates in (best, kept):
             candidates.offer(x, before)
         for i, aim in enumerate(attack.aims(goal)):
-            # a fresh generator a batch: each image's noise depends on its pixels, not on its batch
+            # a fresh generator per batch: an image's noise depends on its pixels, not on its batch
             found = attack(aim, x, threat, generator(seed, "craft", direction, str(threat), i))
             best.offer(found, goal(found))
         final = to_8_bit(best.x, x, threat) if eight_bit else best.x
@@ -116,7 +116,7 @@ class ScoresTable:
         """Every complete row, in order."""
         if not self.path.exists():
             return []
-        with said_plainly(self.path):
+        with readable_errors(self.path):
             text = self.path.read_text(encoding="utf-8", errors="replace")
         text = text[: text.rfind("\n") + 1]
         names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [list(COLUMNS)]
@@ -129,12 +129,12 @@ class ScoresTable:
 
     def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Write the table with these rows only."""
-        with said_plainly(self.path):
+        with readable_errors(self.path):
             write_whole(self.path, _lines([COLUMNS, *(tuple(r.values()) for r in rows)]))
 
     def append(self, rows: Iterable[Sequence[object]]) -> None:
         """Put rows on disk, in order."""
-        with said_plainly(self.path), self.path.open("ab") as file:
+        with readable_errors(self.path), self.path.open("ab") as file:
             file.write(_lines(rows))
             file.flush()
             os.fsync(file.fileno())
@@ -280,7 +280,7 @@ class Crafting:
             name,
             part.files[i] if part.files else "",
             "" if label < 0 else label,
-            *(f"{v:.9g}" for v in numbers),  # as many digits as tell float32 numbers apart
+            *(f"{v:.9g}" for v in numbers),  # enough digits to distinguish float32 numbers
             *("yes" if score <= self.threshold else "no" for score in (before, saved)),
         )
 
@@ -298,9 +298,9 @@ class Crafting:
                     arrays["classes"] = np.array(self.images.classes)
             content = io.BytesIO()
             np.savez(content, **arrays)  # type: ignore[arg-type]
-            with said_plainly(out):
+            with readable_errors(out):
                 write_whole(out / "attacked.npz", content.getvalue())
-        with said_plainly(out):
+        with readable_errors(out):
             for file in files:
                 file.unlink(missing_ok=True)
             if (out / "images").exists():
@@ -327,7 +327,7 @@ def _save(file: Path, image: torch.Tensor) -> None:
         Image.fromarray(levels[:, :, 0] if grey else levels).save(content, format="png")
     else:
         np.save(content, image.float().numpy(), allow_pickle=False)
-    with said_plainly(file):
+    with readable_errors(file):
         file.parent.mkdir(exist_ok=True)
         write_whole(file, content.getvalue())
 

@@ -49,7 +49,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """Bytes of main memory that this process had in use at most; 0 where nobody counts."""
+    """Peak main memory of this process in bytes; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -60,7 +60,7 @@ def peak_memory() -> int:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """float32 as it is, without TF32, and the same result every time, while the block runs."""
+    """Full float32 (no TF32) and deterministic results inside the block."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
     matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True

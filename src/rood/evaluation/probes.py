@@ -22,11 +22,11 @@ from rood.threat import L2, LEVELS, Linf, Threat, to_8_bit
 
 CONTROLS = 32  # images, evenly spaced, on which the attack itself is examined
 FEW = 8  # of these, for the expensive measurements
-# finite-difference steps, in pixel values: within the first the score of a large image may bend, at
-# the last that of a small one may drown in rounding; a wrong gradient is wrong at each
+# finite-difference steps, in pixel values: over the first, the score of a large image may curve; at
+# the last, that of a small one may be lost in rounding; a wrong gradient is wrong at all three
 NUDGES = (1e-4, 2e-5, 4e-6)
 QUERIES = 50  # of random search, per image
-STEPS = 20  # to climb on from where an attack without `steps` ended; at least 10 for the others
+STEPS = 20  # to continue an attack that has no `steps`; at least 10 for the others
 WITHOUT_LIMIT = APGD(steps=20, first_step=0.1)  # from an image of the other side, without a budget
 
 
@@ -41,7 +41,7 @@ class Examination:
     draws: Callable[[str], Generator]  # for a purpose
 
     def gradient(self, x: Images, controls: Tensor) -> dict[str, Tensor]:
-        """Where the gradient is zero, and its honesty: finite-difference slope / autograd slope."""
+        """Where the gradient is zero; and `honesty`, finite-difference slope / autograd slope."""
         alive = {"zero_gradient": torch.zeros(len(x)).byte(), "honesty": torch.ones(len(controls))}
         if not self.attack.uses_gradient:
             return alive

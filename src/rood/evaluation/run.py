@@ -21,7 +21,7 @@ from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
-from rood.evaluation.store import Store, said_plainly
+from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import LOOK, Found, Task, join, share_right
 from rood.metrics import threshold_at_tpr
 
@@ -258,7 +258,7 @@ class Finished:
 
     def clear(self) -> None:
         """Delete the files of single tasks (such as those of another batch size): all is joined."""
-        with said_plainly(self.store.path):
+        with readable_errors(self.store.path):
             shutil.rmtree(self.store.path / "units", ignore_errors=True)
 
     def _join(self, whole: Task, known: dict[Task, Found] | None = None) -> None:
@@ -296,7 +296,7 @@ class Finished:
         if not self._shared:
             yield
             return
-        with said_plainly(self._files.path):
+        with readable_errors(self._files.path):
             self._files.path.mkdir(parents=True, exist_ok=True)
             # not ".lock": this run itself holds that one where its folder is the cache too
             lock = (self._files.path / ".units.lock").open("w")

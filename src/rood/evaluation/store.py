@@ -44,7 +44,7 @@ class Store:
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[None]:
         """Lock the folder for one run with these settings."""
-        with said_plainly(self.path):
+        with readable_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
         with lock:
@@ -80,7 +80,7 @@ class Store:
 
     def remove(self, key: tuple[str, ...]) -> None:
         """Delete a file if it is there."""
-        with said_plainly(self.path):
+        with readable_errors(self.path):
             self._file(key).unlink(missing_ok=True)
 
     def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
@@ -134,7 +134,7 @@ class Store:
         return self.path.joinpath(*map(slug, key)).with_suffix(".safetensors")
 
     def _write(self, path: Path, content: bytes) -> None:
-        with said_plainly(path):
+        with readable_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
 
@@ -148,14 +148,14 @@ class RowLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with said_plainly(path):
+        with readable_errors(path):
             self._kept = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         self._rows = 0
         self._bytes = 0
 
     def append(self, rows: Iterable[Row]) -> None:
         """Put rows on disk, in order."""
-        with said_plainly(self._path), self._path.open("ab") as file:
+        with readable_errors(self._path), self._path.open("ab") as file:
             for row in rows:
                 line = row.line().encode()
                 if self._rows < len(self._kept) and self._kept[self._rows] != line:
@@ -169,7 +169,7 @@ class RowLog:
     def end(self) -> None:
         """There are no more rows: drop whatever follows the last one."""
         if self._rows < len(self._kept):
-            with said_plainly(self._path):
+            with readable_errors(self._path):
                 os.truncate(self._path, self._bytes)
 
 
@@ -454,7 +454,7 @@ def _parsed(line: dict[str, Any], where: str) -> Row:
 
 
 @contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
+def readable_errors(path: Path) -> Iterator[None]:
     """Turn an OSError of the block, which writes to `path`, into one sentence."""
     try:
         yield

@@ -1,6 +1,6 @@
-"""Tasks of an audit: each is a few words, so that any process that holds the plan can do it.
+"""Tasks of an audit: each is small, and any process that holds the plan can do it.
 
-A task reads only the plan and returns arrays; doing it again gives the same.
+A task reads only the plan and returns arrays; repeating it gives the same arrays.
 """
 
 import hashlib
@@ -284,7 +284,7 @@ class SetAttack:
             return self._worst(self.attack, goal, x)
         best, reached = Best(x), []
         for i, wanted in enumerate(self.attack.aims(goal)):
-            # fresh ones for a batch: each image's noise depends on its pixels, not on its batch
+            # a fresh one per batch: each image's noise depends on its pixels, not on its batch
             variant = ("variant", i - 1) if i else ()
             g = generator(self.seed, *self.purpose, *variant)
             found = self.attack(wanted, x, self.threat, g)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rood.errors import InputError, ResultsError
-from rood.evaluation.store import said_plainly
+from rood.evaluation.store import readable_errors
 from rood.guard.calibration import Calibration
 from rood.metrics import wilson
 
@@ -39,7 +39,7 @@ class DriftLog:
     def __post_init__(self) -> None:
         if self.window < 1:
             raise InputError(f"expected at least one image per window, got {self.window}")
-        with said_plainly(self.path), self.path.open("a+b") as file:
+        with readable_errors(self.path), self.path.open("a+b") as file:
             file.seek(0)
             head = file.readline(1000)
             ours = head.rstrip() == HEAD or HEAD.startswith(head)
@@ -78,7 +78,7 @@ class DriftLog:
     def _append(self, row: Iterable[object]) -> None:
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerow(row)
-        with said_plainly(self.path), self.path.open("ab") as file:
+        with readable_errors(self.path), self.path.open("ab") as file:
             file.write(text.getvalue().encode())
             file.flush()
             os.fsync(file.fileno())

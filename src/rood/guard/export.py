@@ -19,7 +19,7 @@ from rood.detectors.base import Detector
 from rood.detectors.complexity import Complexity
 from rood.detectors.rankfeat import RankFeat
 from rood.errors import CapabilityError, InputError, RoodError, first_line
-from rood.evaluation.store import said_plainly
+from rood.evaluation.store import readable_errors
 from rood.guard.guard import Guard, logits_and_score
 from rood.shapes import Images
 from rood.version import __version__
@@ -47,7 +47,7 @@ def export(guard: Guard, path: Path) -> None:
         except Exception as e:  # a network's own code may raise anything
             what = f"{type(guard.detector).__name__} on {type(guard.model.net).__name__}"
             raise CapabilityError(f"{what} cannot be exported: {first_line(e).rstrip('.')}") from e
-    with said_plainly(path):
+    with readable_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
 

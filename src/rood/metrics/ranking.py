@@ -355,7 +355,7 @@ def _half_sum(a: Interval, b: Interval) -> Interval:
 
 
 def _delong(c: Curve) -> Interval:
-    """DeLong's variance on the log-odds scale, where the interval is honest near 0 and 1."""
+    """DeLong's interval on the log-odds scale, where its coverage is right near 0 and 1."""
     n, m, value = c.n_in, c.n_out, float(_auroc(c))
     above = m - (c.kept_out[1:] + c.kept_out[:-1]) / 2  # outside scores above each inside one
     below = (c.kept_in[1:] + c.kept_in[:-1]) / 2
@@ -378,10 +378,10 @@ def _bootstrap(c: Curve, resamples: int, seed: int) -> dict[str, Interval]:
     for name, value, values in zip(list(METRICS)[1:], _rest(c).tolist(), drawn, strict=True):
         low, high = np.quantile(values, [0.025, 0.975]).tolist()
         if name == "detection_error":
-            # the least over thresholds lies below the truth, that of a resample twice as far: the
-            # upper end goes up by both, which holds the truth 9 times in 10 where it was 5 to 8
+            # the minimum over thresholds is biased low, that of a resample twice as much: raising
+            # the upper end by both lifts the coverage from between 50 and 80 % to 90 %
             high += 2 * max(0.0, value - float(values.mean()))
-        # resamples of scores that do not overlap are all alike, which is no proof of certainty
+        # without overlap of the scores all resamples are equal, which does not mean certainty
         wide = _around(value, low, high) if low < high else wilson(value, min(c.n_in, c.n_out))
         found[name] = wide._replace(high=min(wide.high, 0.5)) if name == "detection_error" else wide
     return found

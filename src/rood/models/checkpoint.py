@@ -97,7 +97,7 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
             "save network.state_dict() only"
         ) from e
     except Exception as e:  # a damaged file may raise anything
-        raise CheckpointError(f"{str(path)!r} is cut short or no PyTorch file") from e
+        raise CheckpointError(f"{str(path)!r} is cut short or not a PyTorch file") from e
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]
     if not (isinstance(found, dict) and all(isinstance(v, Tensor) for v in found.values())):
@@ -163,7 +163,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, ValueError) as e:
-        raise CheckpointError(f"{str(path)!r} is cut short or no safetensors file") from e
+        raise CheckpointError(f"{str(path)!r} is cut short or not a safetensors file") from e
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

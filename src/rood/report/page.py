@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood._files import write_whole
-from rood.evaluation.store import Contents, read_folder, said_plainly
+from rood.evaluation.store import Contents, read_folder, readable_errors
 from rood.report import findings, gallery, tables
 from rood.report.figures import figures
 from rood.report.numbers import Numbers
@@ -46,7 +46,7 @@ def write_report(folder: Path) -> Path:
     'report.html'
     """
     path = Path(folder) / "report.html"
-    with said_plainly(path.parent):
+    with readable_errors(path.parent):
         write_whole(path, render(read_folder(path.parent)).encode())
     return path
 

@@ -18,7 +18,7 @@ def asset(package: str, name: str) -> str:
 
 
 def environment(package: str, filters: Mapping[str, Callable[..., Any]]) -> Environment:
-    """Templates of the package, with filters of its own."""
+    """Templates of the package, with its filters."""
     made = Environment(
         loader=FunctionLoader(partial(asset, package)),
         autoescape=True,

@@ -268,7 +268,7 @@ def _begin(model: Model, objective: Objective, feed: Feed) -> nn.Module | None:
         return None
     if feed.share.processes > 1:
         raise InputError(
-            f"expected one process for {objective.name}, which has a memory of its own, got "
+            f"expected one process for {objective.name}, which keeps state between steps, got "
             f"{feed.share.processes}: train without torchrun"
         )
     noise = generator(feed.settings.seed, "begin")

@@ -143,5 +143,5 @@ def _with_steps(options: dict[str, Any], default: int | None) -> dict[str, Any]:
 def _distance(text: str) -> float:
     threat = parse(text)
     if not isinstance(threat, Linf):
-        raise InputError(f"expected an L-infinity distance to train with, as 8/255, got {text!r}")
+        raise InputError(f"expected an L-infinity eps to train with, such as 8/255, got {text!r}")
     return threat.eps

@@ -102,7 +102,7 @@ def load(folder: Path, run: Mapping[str, Any]) -> Saved | None:
         card = json.loads(path.read_text())
         found, name, digest, epochs = (card[k] for k in ("run", "file", "sha256", "epochs"))
     except (ValueError, KeyError, TypeError) as e:
-        raise CheckpointError(f"{path} is damaged: remove {folder} and train anew") from e
+        raise CheckpointError(f"{path} is damaged: remove {folder} and train again") from e
     if card.get("format", 0) > FORMAT:
         raise CheckpointError(f"{path} was written by a newer rood: update rood")
     if differing := _differing(found, json.loads(json.dumps(dict(run)))):

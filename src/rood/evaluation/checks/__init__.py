@@ -1,4 +1,4 @@
-"""Checks of an attack, one a file: may an attacked number be believed? Nothing imports torch."""
+"""Checks of an attack, one per file: may an attacked number be believed? No file imports torch."""
 
 from collections.abc import Iterable
 from functools import cache

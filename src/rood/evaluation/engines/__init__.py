@@ -1,6 +1,6 @@
-"""Who does the tasks of an audit: this process, or the workers of a Ray cluster.
+"""Where the tasks of an audit run: in this process, or on the workers of a Ray cluster.
 
-Both do the very same tasks, and the order in which these end changes nothing.
+Both run the same tasks, and the order in which these finish does not matter.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 """Tasks on the workers of a Ray cluster: one that is started here, or one that is running.
 
-Plan, networks and images are put into the object store once; a task is a few words, and what it
-found goes back to this process, the only one that writes. Ray repeats a task elsewhere when its
+Plan, networks and images are put into the object store once; a task is a few bytes, and its
+results go back to this process, the only one that writes. Ray repeats a task elsewhere when its
 worker or node is lost.
 """
 

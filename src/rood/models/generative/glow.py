@@ -246,13 +246,13 @@ class GlowNetwork(Generative):
             )
         self.bins = 2**bits
         self.levels = nn.ModuleList()
-        self.priors = nn.ModuleList()  # of what is split off, from what goes on
+        self.priors = nn.ModuleList()  # of the split-off half, given the other half
         for level in range(levels):
             c = channels * 2 ** (level + 2)
             self.levels.append(nn.ModuleList(FlowStep(c, width, coupling) for _ in range(steps)))
             if level < levels - 1:
                 self.priors.append(ZeroConv(c // 2, c))
-        self.last = nn.Parameter(torch.empty(2 * c, 1, 1))  # mean and log sd of what is left
+        self.last = nn.Parameter(torch.empty(2 * c, 1, 1))  # mean and log sd of the last latents
         self.pool = nn.AdaptiveAvgPool2d(PROBED)
         self.head = nn.Linear(c * PROBED**2, classes)
 

@@ -23,7 +23,9 @@ def find(path: str, weights: str | Path | None) -> ForeignNetwork:
     try:
         program = torch.export.load(path)
     except Exception as e:  # a damaged archive may raise anything
-        raise CheckpointError(f"{path!r} is damaged or of another torch: {type(e).__name__}") from e
+        raise CheckpointError(
+            f"{path!r} is damaged or from another torch: {type(e).__name__}"
+        ) from e
     whole = program.module()
     assert isinstance(whole, fx.GraphModule)
     places = [n for n in whole.graph.nodes if n.op == "placeholder"]
@@ -99,7 +101,7 @@ def _refuse_pickles(path: str) -> None:
     except FileNotFoundError as e:
         raise CheckpointError(f"expected a program of torch.export at {path!r}, found none") from e
     except (OSError, zipfile.BadZipFile) as e:
-        raise CheckpointError(f"{path!r} is damaged or no file of torch.export.save") from e
+        raise CheckpointError(f"{path!r} is damaged or not a file of torch.export.save") from e
     configs = [json.loads(v) for n, v in parts.items() if n.endswith("_config.json")]
     pickled = any(p.get("use_pickle") for c in configs for p in c.get("config", {}).values())
     if len(set(names)) < len(names) or "archive_format" not in parts or pickled:

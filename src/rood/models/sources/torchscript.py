@@ -24,7 +24,7 @@ def find(path: str, weights: str | Path | None) -> ForeignNetwork:
             net = torch.jit.load(path, map_location="cpu")
     except RuntimeError as e:
         raise CheckpointError(
-            f"{path!r} is no TorchScript file: if it is a state_dict, say "
+            f"{path!r} is not a TorchScript file: if it is a state_dict, say "
             f"--model package.module:function --weights {path}"
         ) from e
     return ForeignNetwork(net=net, name=path)

@@ -1,4 +1,4 @@
-"""The figures of the page, one a file, in the order in which they appear."""
+"""The figures of the page, one per file, in the order in which they appear."""
 
 from rood.evaluation.store import Contents
 from rood.report.figures import eps, fall, scores

@@ -33,7 +33,7 @@ class EnergyOE(Objective):
         check_weight(self.weight)
         if not self.m_in <= self.m_out:
             raise InputError(
-                f"expected m_in <= m_out, as energies are lower inside, got {self.m_in} and "
+                f"expected m_in <= m_out, as ID energies are lower, got {self.m_in} and "
                 f"{self.m_out}"
             )
 
