@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if _moved.new_path(f"rood.{name}"):
-        return importlib.import_module(f"rood.{name}")
+        return _moved.module(f"rood.{name}")
     raise AttributeError(f"module 'rood' has no attribute {name!r}")
 
 

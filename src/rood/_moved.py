@@ -1,8 +1,9 @@
 """Import paths of rood 0.1 that still work, with a DeprecationWarning that names the new path.
 
-A module that moves gets one line in `MOVED`; the submodules of a package move with it. The finder
-stands first on `sys.meta_path`: after "rood.guarding" has become `rood.guard`, Python itself would
-find "rood.guarding.guard" there and load that file a second time.
+A module that moves gets one line in `MOVED`; the submodules of a package move with it. A name that
+went elsewhere than its module gets one in `NAMES`. The finder stands first on
+`sys.meta_path`: after "rood.guarding" has become `rood.guard`, Python itself would find
+"rood.guarding.guard" there and load that file a second time.
 """
 
 import importlib
@@ -61,13 +62,37 @@ MOVED = {
     "rood.rounding": "rood.threat",
     "rood.softmax": "rood.numerics.softmax",
     "rood.streaming": "rood.numerics.streaming",
-    "rood.training.recipes": "rood.training.recipe",
+    "rood.testing.fitting": "rood.testing.detectors",
+    "rood.testing.gradients": "rood.testing.detectors",
+    "rood.training.average": "rood.training.ema",
+    "rood.training.recipes": "rood.training.job",
+    "rood.training.standing": "rood.training.state",
 }
-PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce")  # now the package rood_papers
+# now in the package rood_papers
+PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce", "rood.analysis.null_space")
 
-NAMES = {  # single functions that moved
+NAMES = {  # single names that moved, some with another name: the module, "module:name"
+    "rood.analysis.dimensions.as_matrix": "rood_papers.liang.null_space",
+    "rood.analysis.dimensions.coverage": "rood_papers.liang.coverage",
+    "rood.analysis.dimensions.stirling": "rood_papers.liang.coverage",
+    "rood.evaluation.folder.Folder": "rood.evaluation.store:Store",
+    "rood.evaluation.results.Side": "rood.evaluation.checks.base",
+    "rood.evaluation.results.Verdict": "rood.evaluation.checks.base",
+    "rood.evaluation.sanity.Finding": "rood.evaluation.checks.base:Flag",
+    "rood.evaluation.unit.AttackUnit": "rood.evaluation.tasks:SetAttack",
+    "rood.evaluation.work.Work": "rood.evaluation.tasks:Task",
     "rood.metrics.aloe_auroc": "rood_papers.presets",
     "rood.metrics.mape": "rood.analysis.matching",
+    "rood.models.adapt.Foreign": "rood.models.sources.base:ForeignNetwork",
+    "rood.models.sources.KINDS": "rood.models.load",
+    "rood.models.sources.find": "rood.models.load:find_network",
+    "rood.models.sources.is_function": "rood.models.load",
+    "rood.models.sources.knows_itself": "rood.models.load:has_card",
+    "rood.models.sources.load": "rood.models.load:load_network",
+    "rood.report.read.Folder": "rood.evaluation.store:Contents",
+    "rood.report.read.Scores": "rood.evaluation.store:SavedScores",
+    "rood.training.average.Average": "rood.training.ema:EMA",
+    "rood.training.recipes.get": "rood.training.recipe",
 }
 REMOVED: dict[
     str, dict[str, Any]
@@ -92,9 +117,23 @@ def name(module: str, attribute: str) -> Any:
     old = f"{module}.{attribute}"
     if old not in NAMES:
         raise AttributeError(f"module {module!r} has no attribute {attribute!r}")
-    message = f"{old} is now {NAMES[old]}.{attribute}: import it from there"
+    home, _, new = NAMES[old].partition(":")
+    message = f"{old} is now {home}.{new or attribute}: import it from there"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
-    return getattr(importlib.import_module(NAMES[old]), attribute)
+    return getattr(importlib.import_module(home), new or attribute)
+
+
+def module(old: str) -> ModuleType:
+    """The module `old` of rood 0.1, from where it is now; for the `__getattr__` of a package."""
+    with warnings.catch_warnings():  # which would name the line below, not the caller's
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = importlib.import_module(old)
+    warnings.warn(_sentence(old), DeprecationWarning, stacklevel=3)
+    return found
+
+
+def _sentence(old: str) -> str:
+    return f"{old} is now {new_path(old)}: import that, the old path will be removed in rood 0.3"
 
 
 def without_removed(tree: Any) -> Any:
@@ -106,6 +145,24 @@ def without_removed(tree: Any) -> Any:
     return {k: without_removed(v) for k, v in kept.items()}
 
 
+def scattered(old: str) -> bool:
+    """Whether some names of this module of rood 0.1 are not where the others are."""
+    return any(path.rpartition(".")[0] == old for path in NAMES)
+
+
+class _Scattered(ModuleType):
+    """A module of rood 0.1 whose names are in several modules now."""
+
+    def __init__(self, old: str, new: ModuleType) -> None:
+        super().__init__(old, new.__doc__)
+        self._new = new
+
+    def __getattr__(self, attribute: str) -> Any:
+        if f"{self.__name__}.{attribute}" in NAMES or not hasattr(self._new, attribute):
+            return name(self.__name__, attribute)
+        return getattr(self._new, attribute)
+
+
 class _Alias(Loader):
     """Puts the module of the new path in place of the old one."""
 
@@ -113,10 +170,9 @@ class _Alias(Loader):
         self.new = new
 
     def exec_module(self, module: ModuleType) -> None:
-        old = module.__name__
-        sys.modules[old] = importlib.import_module(self.new)
-        message = f"{old} is now {self.new}: import that, the old path will be removed in rood 0.3"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        old, new = module.__name__, importlib.import_module(self.new)
+        sys.modules[old] = _Scattered(old, new) if scattered(old) else new
+        warnings.warn(_sentence(old), DeprecationWarning, stacklevel=2)
 
 
 class _Finder(MetaPathFinder):
@@ -125,7 +181,7 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not fullname.startswith("rood."):
             return None
-        if fullname.startswith(PAPERS):
+        if any(f"{fullname}.".startswith(f"{path}.") for path in PAPERS):
             raise ModuleNotFoundError(
                 f"{fullname} is now part of the package rood_papers: "
                 "install rood-papers (from a checkout: pip install ./papers) and import that",

@@ -39,13 +39,16 @@ def test_a_folder_named_by_ROOD_ZOO_brings_recipes(
     before = names()
     (tmp_path / "recipes.toml").write_text(
         '[mine]\nlike = "digits-ce"\nsettings = { epochs = 3 }\n[lost]\nlike = "nothing"\n'
+        '[round]\nlike = "about"\n[about]\nlike = "round"\n'
         '[digits-ce]\ndata = "digits:inside"\nsettings = { lr = 0.05 }\n'
     )
-    assert set(names()) == {*before, "mine", "lost"}
+    assert set(names()) == {*before, "mine", "lost", "round", "about"}
     found = get("mine").settings
     assert (found.epochs, found.lr) == (3, 0.05)  # of its own digits-ce, which comes first
     with pytest.raises(ConfigError, match="expected `like` to name another recipe, got 'nothing'"):
         get("lost")
+    with pytest.raises(ConfigError, match="recipe about: .* another recipe, got 'round'"):
+        get("round")
 
 
 def test_the_example_is_read_as_it_stands() -> None:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rood import _moved
 from rood.errors import InputError
 from rood.goals import Encoder
 from rood.models.model import Model
@@ -138,3 +139,7 @@ def coverage_of_bits(image_bits: int, code_bits: int) -> float:
         return 0.0
     draws_per_code = 2.0 ** min(image_bits - code_bits, 1000)
     return max(0.0, -math.expm1(min(0.0, code_bits * math.log(2) - draws_per_code)))
+
+
+def __getattr__(name: str) -> Any:
+    return _moved.name(__name__, name)

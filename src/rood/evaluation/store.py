@@ -102,13 +102,6 @@ class Store:
         """One entry of the manifest; None where there is none."""
         return (self.manifest() or {}).get(name)
 
-    def rows(self) -> Iterator[Row]:
-        """The rows, in the order they were made."""
-        with (self.path / "rows.jsonl").open() as file:
-            for line in file:
-                if line.endswith("\n"):  # a last line without its end was cut off by a kill
-                    yield Row(**json.loads(line))
-
     def row_log(self) -> "RowLog":
         """Write the rows, from the first."""
         return RowLog(self.path / "rows.jsonl")
@@ -244,7 +237,7 @@ def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:
         problems.append("there is no rows.jsonl yet")
         return ()
     try:
-        rows = tuple(Store(folder).rows())
+        rows = tuple(read_rows(folder))
     except (ValueError, TypeError) as error:
         raise ResultsError(
             f"expected one result per line in {str(path)!r}, got something else ({error}): "
@@ -351,7 +344,7 @@ class Results:
     @property
     def rows(self) -> tuple[Row, ...]:
         """Every row, in the order in which it was written."""
-        return tuple(Store(self.folder).rows())
+        return tuple(read_rows(self.folder))
 
     def find(self, **fields: object) -> tuple[Row, ...]:
         """The rows whose fields are as given: find(detector="msp", side="both", metric="auroc")."""
@@ -418,6 +411,14 @@ class Results:
 
 def _attacked(rows: Iterable[Row]) -> list[Row]:
     return [r for r in rows if r.metric == "auroc" and r.side != "none"]
+
+
+def read_rows(folder: Path) -> Iterator[Row]:
+    """The rows of a results folder, in the order they were made."""
+    with (folder / "rows.jsonl").open() as file:
+        for line in file:
+            if line.endswith("\n"):  # a last line without its end was cut off by a kill
+                yield Row(**json.loads(line))
 
 
 def rows_from_csv(path: str | Path) -> Iterator[Row]:

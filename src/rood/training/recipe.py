@@ -72,7 +72,7 @@ def _complete(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, A
     base = own.pop("like")
     if base not in tables or base == name:
         raise ConfigError(f"recipe {name}: expected `like` to name another recipe, got {base!r}")
-    whole = _complete(base, tables)
+    whole = _complete(base, {k: v for k, v in tables.items() if k != name})  # no circles
     settings = whole.get("settings", {}) | own.get("settings", {})
     return whole | own | {"settings": settings}
 
