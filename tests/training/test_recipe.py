@@ -47,7 +47,7 @@ def test_a_folder_named_by_ROOD_ZOO_brings_recipes(
     assert (found.epochs, found.lr) == (3, 0.05)  # of its own digits-ce, which comes first
     with pytest.raises(ConfigError, match="expected `like` to name another recipe, got 'nothing'"):
         get("lost")
-    with pytest.raises(ConfigError, match="recipe about: .* another recipe, got 'round'"):
+    with pytest.raises(ConfigError, match=r"recipe about: .* another recipe, got 'round'"):
         get("round")
 
 

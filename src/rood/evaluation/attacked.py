@@ -37,9 +37,9 @@ def attacked_scores(
 ) -> Attacked:
     """Make ID images look OOD, or OOD images look ID, and score what the attack found.
 
-    An image whose score has passed every score in `past`, the clean scores of the other side, is
-    left alone: no ranking metric can change any more. For an AUROC with both sides attacked, call
-    this once per side and rank the two results.
+    `WorstOf` leaves an image alone whose score has passed every score in `past`, the clean scores
+    of the other side: no ranking metric can change any more. Other attacks climb on. For an AUROC
+    with both sides attacked, call this once per side and rank the two results.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def attacked_scores(
     threat, attack
         Where an image may go, and how it gets there.
     past
-        Clean scores of the other side, or a single score; None attacks every image to the end.
+        Clean scores of the other side, or a single score; None makes `WorstOf` attack every image to the end.
     exemplars
         ID images that OOD images may aim at, see `rood.goals.look_in`.
     seed, purpose
