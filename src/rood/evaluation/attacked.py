@@ -52,7 +52,7 @@ def attacked_scores(
     threat, attack
         Where an image may go, and how it gets there.
     past
-        Clean scores of the other side, or a single score; None makes `WorstOf` attack every image to the end.
+        Clean scores of the other side, or a single score; None: `WorstOf` stops at no image.
     exemplars
         ID images that OOD images may aim at, see `rood.goals.look_in`.
     seed, purpose
