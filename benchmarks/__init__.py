@@ -1,1 +1,1 @@
-"""What rood costs, one script a claim, always as a ratio measured in one run."""
+"""What rood costs, one script per claim, always as a ratio measured in one run."""

@@ -1,4 +1,4 @@
-"""`make bench`: every claim of this folder, measured here and now, each in a process of its own.
+"""`make bench`: measure every claim of this folder, each in a separate process.
 
 `python -m benchmarks scoring attack` measures these alone. Rows go to docs/results, from which
 `make docs` makes docs/performance.md.

@@ -42,7 +42,7 @@ def pixels(n: int, side: int, device: str) -> Tensor:
 
 
 def loop(name: str, model: Model, x: Tensor, steps: int = 40, runs: int = 5) -> Claim:
-    """Images x steps a second of PGD, as a share of bare forward and backward passes."""
+    """Images x steps per second of PGD, as a share of bare forward and backward passes."""
     passes = max(1, steps // 4)
     goal, attack = look_in(MSP(model)), PGD(steps=steps)
     ours = lambda: attack(goal, x, Linf(2 / 255), generator(0, "pgd"))
@@ -60,7 +60,7 @@ def loop(name: str, model: Model, x: Tensor, steps: int = 40, runs: int = 5) -> 
 
 
 def data(model: Model, n: int, side: int, batch: int, runs: int = 3) -> Claim:
-    """What it costs that images come from main memory."""
+    """The cost of reading images from main memory."""
     device = model.mean.device
     g = generator(0, "images")
     stored = torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=g)

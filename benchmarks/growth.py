@@ -20,7 +20,7 @@ from rood.models.backbones import create
 from rood.models.wrap import wrap
 from rood.threat import Linf
 
-BAR = 1.1  # cost of a unit at the largest, over that at the smallest
+BAR = 1.1  # cost per item at the largest size, over that at the smallest
 
 
 class Size(NamedTuple):

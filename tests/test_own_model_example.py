@@ -1,4 +1,4 @@
-"""A stranger's script runs as it stands."""
+"""The example for a user's own model runs as it is."""
 
 import re
 import subprocess

@@ -60,8 +60,8 @@ def _verdict() -> str:
     ahead = [v["pgd 1000 x5"]["auroc"] - v["standard"]["auroc"] for v in cost]
     share = max(v["standard"]["backwards"] / v["pgd 1000 x5"]["backwards"] for v in cost)
     return (
-        f"**In short.** In {lower} of {len(pairs)} comparisons with the attacks below `standard` leaves no higher an "
-        f"AUROC, and it is at least as strong on {least:.1%} of the images or more. In {len(cost)} comparisons with "
+        f"**In short.** In {lower} of {len(pairs)} comparisons with the attacks below, the AUROC under `standard` is no "
+        f"higher, and it is at least as strong on {least:.1%} of the images or more. In {len(cost)} comparisons with "
         f"PGD-1000 x5 its AUROC is lower by {min(ahead):.4f} to {max(ahead):.4f}, for at most {share:.1%} of the "
         "backward passes."
     )

@@ -145,7 +145,7 @@ def reason(detector: str, nets: Sequence[Rows]) -> str:
 
 
 def reading(nets: Sequence[Rows]) -> Iterable[str]:
-    """What a reader would stumble over."""
+    """Notes on surprising numbers."""
     turned = [d for d, values in _means(nets, NEAR).items() if max(values) < 50]
     if turned:
         names = ", ".join(f"`{d}`" for d in turned)
@@ -153,7 +153,7 @@ def reading(nets: Sequence[Rows]) -> Iterable[str]:
 
 
 def percentiles(nets: Sequence[Rows], others: dict[str, list[Rows]]) -> Iterable[str]:
-    """DICE's near AUROC against the place where it cuts."""
+    """DICE's near AUROC by percentile."""
     found: dict[str, dict[float, list[float]]] = {}
     for name, some in {"trained as OpenOOD's": nets, **others}.items():
         for r in (r for rows in some for r in _of(rows, "percentile")):

@@ -1,6 +1,6 @@
-"""Write what is generated: the stubs for editors and the tables of the README. `make docs` runs it.
+"""Write the generated files: stubs for editors, docs/reference.md and the evidence pages.
 
-`python -m tools.generate --check` only says whether everything is up to date.
+`make docs` runs it; `python -m tools.generate --check` only says whether all is up to date.
 """
 
 import difflib

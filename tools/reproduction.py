@@ -2,7 +2,7 @@
 
     python -m tools.reproduction --page reproduction.html     every cell and figure, as one HTML page
 
-The rows lie in papers/results/*.jsonl, one file per paper: rows.jsonl of each run, joined.
+The rows are in papers/results/*.jsonl, one file per paper: rows.jsonl of each run, joined.
 """
 
 import argparse

@@ -65,7 +65,7 @@ def other_images(rows: list[Cell]) -> Iterator[str]:
 
 
 def round_trip(rows: list[Cell]) -> Iterator[str]:
-    """How exactly a flow comes back."""
+    """How exactly a flow reconstructs images."""
     metrics = list(dict.fromkeys(r.metric for r in rows))
     yield from _table(
         "network", "precision", *(m.replace("_per_dim", "/dim") for m in metrics), "n"

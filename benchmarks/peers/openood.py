@@ -4,7 +4,7 @@ r"""Every detector on CIFAR-10 ResNet-18s: clean AUROC beside OpenOOD's, then bo
     python -m benchmarks.peers.openood score --seed N --cifar10 DIR --run DIR --data DIR --out DIR
 
 --cifar10 is the folder of CIFAR-10 as for `cifar10:train`; --data holds the packs cifar100_test,
-tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and mnist_test. The network of a seed lies in
+tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and mnist_test. The network of a seed is in
 DIR/seedN of --run; `score` writes a JSON line per number to detectors-cifar10-seedN.jsonl, from
 which `make docs` makes docs/detectors.md. Runs of different seeds are independent.
 
@@ -155,7 +155,7 @@ def keep_best(model: Model, epochs: Iterable[Epoch]) -> Epoch:
 
 
 def folder(args: argparse.Namespace) -> Path:
-    """Where the network of this seed lies."""
+    """The folder of the network of this seed."""
     return args.run / f"seed{args.seed}"
 
 
@@ -300,7 +300,7 @@ def clean_rows(detectors, test, outside, device, rows, args) -> None:
 
 
 def percentile_rows(model, fit_images, test, outside, device, rows) -> None:
-    """How much DICE owes to the place where it cuts."""
+    """DICE's AUROC by percentile."""
     detectors = {f"{p:g}": DICE(model, percentile=p) for p in PERCENTILES}
     fit_all(detectors.values(), fit_images.batches(500, device))
     inside = scores(detectors, test, device)

@@ -180,9 +180,9 @@ def _head(run: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]) -> str:
     title = f"# The same scores as pytorch-ood {run['pytorch_ood']}"
     note = "<!-- written by `make peers` from docs/results/parity.jsonl; do not edit -->"
     text = (
-        "rood's detectors beside those of pytorch-ood, a library of other authors, on one network "
-        f"and the same {run['images']} images, with the same hyper-parameters. Compared is the "
-        "order of the images: Spearman's rank correlation of the two scores. "
+        "rood's detectors beside those of pytorch-ood, an independent library, on one network "
+        f"and the same {run['images']} images, with the same hyper-parameters. The measure is "
+        "Spearman's rank correlation of the two scores. "
         f"{len(same)} pairs have the same definition, and their lowest correlation is "
         f"{min(same):.6f} ({BAR} is required). {len(other)} differ in definition; {len(checked)} "
         "of these were checked with ours changed to their definition: the lowest is then "
@@ -245,10 +245,10 @@ def _gradients(pairs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str,
     cut = sorted((n for n, yes in reached.items() if not yes), key=str.lower)
     whole = sorted(set(reached) - set(cut), key=str.lower)
     text = (
-        "Measured: does the score, asked of images that want a gradient, lead back to their "
-        f"pixels? In rood for {sum(ours.values())} of the {len(ours)} detectors compared; in "
-        f"pytorch-ood for {len(whole)} of its {len(reached)} detectors: {', '.join(whole)}. From "
-        f"the other {len(cut)} no gradient comes back: {', '.join(cut)}."
+        "Does autograd reach the pixels from the score? In rood it does for "
+        f"{sum(ours.values())} of the {len(ours)} detectors compared, in pytorch-ood for "
+        f"{len(whole)} of its {len(reached)} detectors: {', '.join(whole)}. The other {len(cut)} "
+        f"cut the gradient: {', '.join(cut)}."
     )
     return f"## Can the score be attacked?\n\n{_wrapped(text)}"
 
@@ -257,8 +257,9 @@ def _left_out(run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> st
     bullets = [
         f"Only in pytorch-ood: {', '.join(r['theirs'] for r in others)}.",
         f"Only in rood: {', '.join(f'`{n}`' for n in run['only_ours'])}.",
-        "One small network on grey 28x28 images, in float32 on a CPU: what differs only on large "
-        f"networks, on a GPU or with more than {run['classes']} classes does not show here.",
+        "One small network on grey 28x28 images, in float32 on a CPU: differences that appear "
+        f"only on large networks, on a GPU or with more than {run['classes']} classes are not "
+        "tested.",
         "Options that only one side has: our class-averaged covariance, our regression over "
         "layers, their KNN without normalisation, their choice of the score behind ReAct, ASH, "
         "SCALE, DICE and RankFeat (the energy here), their GradNorm of all parameters.",
@@ -275,8 +276,8 @@ def _conditions(run: Mapping[str, Any]) -> str:
         f"others together: {sets}. Measured {run['date']} with rood {run['rood']}, pytorch-ood "
         f"{run['pytorch_ood']}, torch {run['torch']}, scikit-learn {run['scikit_learn']} and "
         f"Python {run['python']} on {run['hardware']}, in {run['seconds']} seconds. `make peers` "
-        "measures it again, in an environment of its own; Fashion-MNIST and notMNIST only where "
-        "`ROOD_DATA` names a folder that has them. pytorch-ood was loaded with stand-ins for "
-        "torchvision, which none of its detectors uses."
+        "repeats the measurement in a separate environment; Fashion-MNIST and notMNIST are used "
+        "only where `ROOD_DATA` names a folder that has them. pytorch-ood was loaded with "
+        "stand-ins for torchvision, which none of its detectors uses."
     )
     return f"## Conditions\n\n{_wrapped(text)}"

@@ -331,7 +331,7 @@ def test_without_any_data_the_first_table_runs_on_the_shipped_digits(monkeypatch
 
 
 def test_clip_is_taken_by_name_with_the_classes_as_its_words(tmp_path, monkeypatch):
-    """The very path that `--model clip=hf:NAME` goes, with a small model and small sets."""
+    """The path that `--model clip=hf:NAME` takes, with a small model and small sets."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = tiny_clip.save(tmp_path / "clip")
     rng, data = np.random.default_rng(0), {}

@@ -93,7 +93,7 @@ def audit(
     >>> from rood.detectors import MSP
     >>> from rood.threat import Linf
     >>> model = rood.zoo.load("digits-ce")
-    >>> x_in, x_out = torch.rand(80, 1, 8, 8), torch.rand(20, 1, 8, 8).round()
+    >>> x_in, x_out = torch.rand(200, 1, 8, 8), torch.rand(20, 1, 8, 8).round()
     >>> results = rood.audit(model, {"msp": MSP(model)}, inside=x_in, outside={"binary": x_out},
     ...                      threats=[Linf(1 / 255)], attack=PGD(steps=2), out=tempfile.mkdtemp())
     >>> len(results.find(detector="msp", metric="auroc", side="both"))

@@ -1,4 +1,4 @@
-"""Units give the same rows wherever, whenever and in whatever order they are carried out."""
+"""Tasks give the same rows wherever, whenever and in whatever order they run."""
 
 import fcntl
 import os
@@ -30,19 +30,19 @@ ATTACK = replace(CLEAN, threat=Linf(0.05))
 
 
 class Listed(Engine):
-    """Keeps a list of the units it does; may turn them round, and may stop after some."""
+    """Lists the tasks it does; may reverse their order, and may stop after some."""
 
     def __init__(self, *, backwards=False, most=None):
         self.backwards, self.most, self.did = backwards, most, []
 
     @contextmanager
     def opened(self, plan):
-        def results(units):
-            for unit in reversed(units) if self.backwards else units:
+        def results(tasks):
+            for task in reversed(tasks) if self.backwards else tasks:
                 if len(self.did) == self.most:
                     raise KeyboardInterrupt
-                self.did.append(unit)
-                yield unit, unit.do(plan)
+                self.did.append(task)
+                yield task, task.do(plan)
 
         yield results
 

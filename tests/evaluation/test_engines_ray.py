@@ -67,7 +67,7 @@ def test_a_worker_that_is_lost_costs_its_unit_only(frail, how, tmp_path):
 def test_what_is_wrong_with_the_input_is_said_as_the_local_engine_does(frail, tmp_path):
     with pytest.raises(InputError, match="expected something else"):
         carried_out(frail("refused", 99), tmp_path / "far", Ray())
-    # nobody tries again; on a busy machine other units meet it too before the run is stopped
+    # nobody tries again; on a busy machine other tasks meet it too before the run is stopped
     assert frail.left() >= 99 - 20
 
 

@@ -24,7 +24,7 @@ Who = tuple[str, str]  # network, detector
 
 
 def row(**changes: Any) -> Row:
-    """A number of no importance, but for what is given."""
+    """A row with arbitrary values except those given."""
     usual = {
         "model": "net",
         "detector": "msp",

@@ -1,4 +1,4 @@
-"""A plan on the toy world that is carried out in a second or two: no page, few images, units."""
+"""A plan on the toy world that runs in a second or two: no page, few images, few tasks."""
 
 import json
 
@@ -13,11 +13,11 @@ from rood.evaluation.run import run
 from rood.threat import Linf
 
 N = 20  # images per set
-BATCH = 12  # two units a set
+BATCH = 12  # two tasks per set
 
 
 def toy_plan(case=None, **changes):
-    """Two detectors; one threat to the images of one outside set."""
+    """Two detectors; one threat; one OOD set."""
     case = case or toy_case()
     x, y = case.inside
     usual = {
@@ -44,7 +44,7 @@ def manifest(out):
 
 
 def assert_same(one, other):
-    """Rows to the byte, arrays exactly, and nothing left lying about."""
+    """The same rows to the byte, the same arrays, and no leftover files."""
     assert (one / "rows.jsonl").read_bytes() == (other / "rows.jsonl").read_bytes()
     names = [sorted(p.relative_to(f) for p in f.rglob("*.safetensors")) for f in (one, other)]
     assert names[0] == names[1]

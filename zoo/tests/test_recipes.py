@@ -1,4 +1,4 @@
-"""The recipes of the zoo: which there are, that they are honest, and what they say without data."""
+"""The recipes of the zoo: their names, their separation of data, and errors without data."""
 
 import json
 from dataclasses import asdict

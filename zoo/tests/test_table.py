@@ -104,11 +104,11 @@ def test_the_numbers_are_those_of_the_networks(measured):
 
 
 def test_other_scores_are_attacked_through_themselves(measured):
-    dear = {"pgd40x3", "standard"}
+    adaptive = {"pgd40x3", "standard"}
     mine = [r for r in read(measured) if r.get("detector") in zoo_table.OWN]
-    assert {(r["network"], r["attack"]) for r in mine} == {("digits-ce", a) for a in dear}
+    assert {(r["network"], r["attack"]) for r in mine} == {("digits-ce", a) for a in adaptive}
     for detector in zoo_table.OWN:
-        for attack in dear:
+        for attack in adaptive:
             assert mean(measured, "digits-ce", attack, detector) < 0.05
 
 

@@ -34,7 +34,7 @@ WORLDS = {
 
 
 def worlds(context: Context, *names: str) -> list[World]:
-    """The worlds asked for; at tiny the last alone, which is the cheapest.
+    """The worlds with these names; at tiny only the last, which is the cheapest.
 
     Where none of their images can be read, the shipped digits stand in.
     """
@@ -56,7 +56,7 @@ class SoftmaxBench(Bench):
         return {"msp": MSP(self.model), "odin": ODIN(self.model, eta=ETA[self.world.name])}
 
     def goal(self, preset: str, inside: bool) -> Goal:
-        """What the paper's attack raises, as written or as coded."""
+        """The goal of the paper's attack, as written or as coded."""
         return goals.aloe_confidence(self.model, inside)
 
     def attacked(self, name: str, preset: str, levels: int = 1) -> Images:

@@ -13,7 +13,7 @@ TRAINED = ("ALOE", "AOE", "ADV")  # the paper's order
 
 
 def table1(name: str, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Undefended detectors collapse; training robustly helps, and ODIN on top of it."""
+    """Undefended detectors collapse; robust training helps, and so does ODIN on top of it."""
     for world in _worlds(cells):
         at = lambda row, w=world: interval(cells, row=row, column=w, attack="paper", metric="auroc")
         if world != "gtsrb":  # where the paper's stay above 0.7
@@ -41,7 +41,7 @@ def table3(name: str, cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def adaptive(name: str, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Whether what a row gains under the paper's attack survives an adaptive one."""
+    """Whether a gain under the paper's attack survives an adaptive attack."""
     attacked = [c for c in cells if c.attack == "standard" and c.metric == "auroc"]
     for world in _worlds(cells):
         at = lambda row, column=world: interval(attacked, row=row, column=column)

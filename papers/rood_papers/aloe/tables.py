@@ -67,7 +67,7 @@ THEIRS = (  # networks of other papers with ALOE's architecture
 def in_adaptive(context: Context, world: World, row: str) -> bool:
     """Whether `aloe/adaptive` has this row of Table 1.
 
-    Attacks through ODIN cost most with a hundred classes: on CIFAR-100 of ALOE+ODIN alone.
+    Attacks through ODIN are most expensive on CIFAR-100: only ALOE+ODIN is attacked there.
     """
     if context.size.tiny:
         return row in ("ALOE+ODIN", "MSP")
@@ -82,7 +82,7 @@ def table1(place: str, context: Context) -> Iterator[Part]:
     for world in worlds(context, "cifar10", "cifar100", "gtsrb"):
         for group in (ORIGINAL, LAYERS, *TRAINED, *THEIRS):
             if world.name in group.only:
-                # the networks of others are slow: as the paper's text has it, and no more
+                # other papers' networks are slow: attacked as written only
                 presets = ("paper",) if group in THEIRS else ("paper", "official")
                 for preset in ("clean", *presets):
                     yield detected(context, place, world, group, preset, 1)
@@ -294,7 +294,7 @@ def _through_itself(
 def sides(bench: Bench, *, fewer: bool) -> tuple[Images, dict[str, Images]]:
     """ID images and those of each OOD set; fewer: every second of them.
 
-    A detector of several forward passes gets fewer images; its interval is wider for it.
+    A detector that takes several forward passes gets fewer images, hence a wider interval.
     """
     n, step = bench.context.size.standard, 2 if fewer else 1
     each = max(1, n // len(bench.world.outside))
@@ -347,7 +347,7 @@ def _note(
     detector: str,
     again: bool,  # in aloe/adaptive, through the whole score
 ) -> str:
-    """What the paper's number rests on, where that is not what its text says."""
+    """The conditions of the paper's number, where they differ from its text."""
     if world is DIGITS:
         return str(NOTES["digits"])
     coded, attacked = preset == "official", preset in ("paper", "official")

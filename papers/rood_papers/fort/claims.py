@@ -1,4 +1,4 @@
-"""What FORT says of its tables, tested on our rows."""
+"""FORT's claims about its tables, tested on our rows."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ def table1(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def table3(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """The mean of two networks beside each of them."""
+    """Whether the mean of two networks is more robust than each of them."""
     found = _values(rows)
     columns = product(_columns(rows), DISTANCES, ATTACKS)
     for (column, where), method, (attack, at, by) in columns:
@@ -51,7 +51,7 @@ def table3(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def table4(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """Few pixels to move beside many."""
+    """Whether an attacker with few pixels does less than one with many."""
     found = _values(rows)
     columns = product(_columns(rows), DISTANCES, ATTACKS)
     for (column, where), method, (attack, at, by) in columns:
@@ -63,7 +63,7 @@ def table4(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def table5(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """Far OOD beside near OOD."""
+    """Far OOD compared with near OOD."""
     found = _values(rows)
     for (near, where), (attack, at, by) in product(_columns(rows), ATTACKS):
         far = "svhn, inside cifar10" if where else "svhn"
@@ -82,7 +82,7 @@ def table5(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _columns(rows: Sequence[Cell], first: str = "cifar10") -> Iterator[tuple[str, str]]:
-    """The paper's column, and where it has rows that of the other way round, with its preface."""
+    """The paper's column and, if it has rows, that with ID and OOD exchanged, with its prefix."""
     yield first, ""
     if any(r.column == TURNED for r in rows):
         yield TURNED, "CIFAR-10 inside: "
@@ -97,7 +97,7 @@ def _ordered(
     text: str,
     *values: tuple[str, Number],
     by: float = 0.0,
-    before: Sequence[Number] = (),  # unattacked: of detectors that tell nothing none is best
+    before: Sequence[Number] = (),  # unattacked: near chance, no order can be tested
 ) -> Cell:
     """Whether numbers fall from the first to the last, by more than `by` each time."""
     return _told(experiment, text, values, partial(falling, by=by), before)

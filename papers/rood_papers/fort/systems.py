@@ -74,7 +74,7 @@ def walk(
     sign_of_zero: int = 0,
     one: bool = False,  # a single image, the one whose score is the median of its side
 ) -> Trajectory:
-    """Free steps from the attacked images of one side."""
+    """Unprojected steps from the images of one side."""
 
     def make() -> Trajectory:
         s = ready(context, case)
@@ -92,7 +92,7 @@ def walk(
 
 
 def arrived(way: Trajectory) -> Trajectory:
-    """The images that were 1/255 away at some step: of others nothing can be read there."""
+    """The images that moved by 1/255 or more: only these have a score at 1/255."""
     there = way.linf.amax(dim=0) >= LEVEL
     if not there.any():
         raise NotRun("no image ever moved by 1/255")

@@ -35,7 +35,7 @@ def lines_of(place: str, key: str = "lines") -> Iterator[tuple[Case, dict[str, A
 
 
 def lines(place: str, context: Context) -> Iterator[Part]:
-    """One part per line; on the shipped digits where the paper's images are not to be had."""
+    """One part per line; on the shipped digits where the paper's images are missing."""
     about = FILE["experiments"][place]
     otherwise = "otherwise" in about and not _there(context, "cifar100")
     for case, line in lines_of(place, "otherwise" if otherwise else "lines"):
@@ -51,7 +51,7 @@ def _there(context: Context, world: str) -> bool:
 
 
 def _cells(place: str, case: Case, line: Mapping[str, Any], official: bool) -> dict[str, Cell]:
-    """What is filled for a line, by the attack; `change` is the paper's attack less clean."""
+    """The cells of a line by attack; `change` is the paper's attack minus clean."""
     paper = case.world == "cifar100"
     known = lambda **what: _printed(place, case, line, **what) if paper else None
     own = FILE["worlds"][case.world]["note"] if case.roles else ""
@@ -109,7 +109,7 @@ def _measured(context: Context, case: Case, cells: Mapping[str, Cell]) -> Iterat
 
 
 def text(place: str, context: Context) -> Iterator[Part]:
-    """What people reach; nobody was asked here."""
+    """Human performance, which was not measured here."""
     known = printed("fort", "section-3", metric="auroc")
     cell = Cell(
         experiment=f"fort/{place}",

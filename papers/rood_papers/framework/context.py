@@ -68,7 +68,7 @@ SIZES = {
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network on the device, and what a reader must know of it."""
+    """A network on the device, and notes for the reader."""
 
     model: Model
     name: str

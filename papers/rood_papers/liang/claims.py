@@ -1,4 +1,4 @@
-"""What Liang et al. say of their tables and figures, tested on our rows."""
+"""The claims of Liang et al. about their tables and figures, tested on our rows."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 
 def tables(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """Half of the pairs after matching, flat losses, and what a direct attack does."""
+    """AUROC 1/2 after matching, flat losses, and the effect of a direct attack."""
     before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
     tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
     official = [r for r in rows if r.attack == "official" and r.kind == "cell"]
@@ -87,7 +87,7 @@ def unmoved(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def most_are_met(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """The paper: any likelihood can be had."""
+    """The paper: an attack can reach any likelihood."""
     share = interval(rows, metric="met")
     text = "most likelihoods that are asked for are met within 1 %"
     value = {"met": None if share is None else share.value}
@@ -96,7 +96,7 @@ def most_are_met(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def most_are_close(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """What the paper says of its histograms."""
+    """The paper's claim about its histograms."""
     of = {r.column: r.ours for r in rows if r.metric == MOST}
     text = "most codes end within 0.1 % of those asked for"
     yield compared(experiment, text, of, lambda *shares: all(v > 0.5 for v in shares))
@@ -112,7 +112,7 @@ def closest(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def systems(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
-    """Ours: what the attack on the score itself does, and what no attack may."""
+    """Ours: the effect of the attack on the score itself, and the certificate."""
     before = {(r.row, r.column): r.ours for r in rows if r.attack == "clean"}
     tells = lambda r: (before.get((r.row, r.column)) or 0.0) >= TELLS
     own = [r for r in rows if r.attack == "direct" and r.metric == "auroc" and tells(r)]

@@ -79,7 +79,7 @@ def absent(place: str, context: Context) -> Iterator[Part]:
 
 
 def errors(place: str, context: Context) -> Iterator[Part]:
-    """How many pairs have which error of the code."""
+    """Histogram of the errors of the codes."""
     for group, case in cases_of(place, context):
         point = _point(place, group, "log10 of the MAPE", "share of images")
         cell = replace(point, kind="cell", metric=MOST, column=case.start, group="")
@@ -175,11 +175,11 @@ def _pixels(image: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint
     return (255 * image.detach().cpu().expand(3, -1, -1)).round().byte().permute(1, 2, 0).numpy()
 
 
-# what a network forgets
+# null spaces
 
 
 def forgotten(place: str, context: Context) -> Iterator[Part]:
-    """In how many directions an image can move without changing its code."""
+    """The dimension of the null space: directions that do not change an image's code."""
     for case in (CIFAR10, DIGITS):
         cells = tuple(
             Cell(experiment=f"liang/{place}", row=case.world, column=code, metric="null_space")

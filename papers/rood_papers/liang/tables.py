@@ -132,7 +132,7 @@ def beaten(matching: float, suite: float) -> str:
 
 
 def last_fall(found: Matched) -> Interval:
-    """By how much of its first value an image's loss falls in the last fifth of the steps."""
+    """Decrease of an image's loss in the last fifth of the steps, relative to its first value."""
     loss = found.losses.double()
     start = int(len(loss) * (1 - LAST))
     falls = (loss[start - 1] - loss[start:].mean(dim=0)) / loss[0].clamp_min(1e-30)
@@ -153,7 +153,7 @@ def loss_curve(found: Matched, cell: Cell, name: str) -> Iterator[Cell]:
 
 
 def targets(place: str, context: Context) -> Iterator[Part]:
-    """Likelihoods that are asked for, and those that a spiral then has."""
+    """Target likelihoods, and those that a spiral reaches."""
     (line,) = lines_of(place, context)
     cell = replace(line.cells["official"], column=line.case.start, metric="met", note="")
     point = replace(
@@ -181,6 +181,6 @@ def _asked(context: Context, case: Case, point: Cell, share: Cell) -> Iterator[C
 
 
 def met(pairs: list[tuple[float, float]]) -> Interval:
-    """The share of what was asked for that was found, within one per cent."""
+    """The share of targets met within one per cent."""
     close = sum(abs(found - asked) <= CLOSE * abs(asked) for asked, found in pairs)
     return wilson(close / len(pairs), len(pairs))

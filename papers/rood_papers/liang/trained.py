@@ -1,4 +1,4 @@
-"""Systems with a training of their own: matched, attacked, certified, sampled."""
+"""Detectors that train their own networks: matched, attacked, certified, sampled."""
 
 import copy
 import math
@@ -77,10 +77,10 @@ def best_of(detector: Detector, found: Sequence[Images]) -> Images:
 
 @torch.no_grad()
 def toward(detector: Detector, inside: Images, begin: Images, threat: L2) -> list[Images]:
-    """As near as the ball lets each start come to two ID images.
+    """The points of the ball nearest to two ID images, for each start.
 
-    These are its nearest and the one with the lowest score: ascent does not find them where the
-    way there leads over ridges.
+    These are its nearest and the one with the lowest score: gradient ascent does not find them
+    where ridges are in between.
     """
     nearest = torch.cdist(begin.flatten(1), inside.flatten(1)).argmin(dim=1)
     typical = scored(detector, inside).argmin().to(nearest)
@@ -130,7 +130,7 @@ def finding(
     n: int,  # ID images
     certified: float | None = None,
 ) -> tuple[str, str]:
-    """What a line shows of the score and of the match, in the words of docs/trained-systems.md."""
+    """The finding of a line about score and match, in the words of docs/trained-systems.md."""
     match = "not found" if mape > FOUND else "matched" if matched <= CHANCE else "in vain"
     if clean <= CHANCE:
         return "blind", match
@@ -330,7 +330,7 @@ def _bounded(
 
 
 def other_images(place: str, context: Context) -> Iterator[Part]:
-    """How well scores tell images of another kind, unattacked."""
+    """How well scores detect images of another kind, unattacked."""
     about = FILE["experiments"][place]
     for group in about["systems"]:
         for score in group["scores"]:
@@ -385,7 +385,7 @@ def _undone(context: Context, case: Case, cells: Sequence[Cell]) -> Iterator[Cel
 
 
 def samples(place: str, context: Context) -> Iterator[Part]:
-    """Pictures of what flows and JEM take for images."""
+    """Pictures of samples from flows and JEM."""
     for group in FILE["experiments"][place]["systems"]:
         case = _case(context, group)
         cell = _cell(place, _label(case), group["about"], metric="picture", kind="image")

@@ -161,7 +161,7 @@ def rectified(bench: TunedBench, row: str, x_in: Images, x_out: Images) -> PRO:
     """The point of the paper's grid with the largest AUROC; one climb serves every count."""
     grid = dict(tuning.GRIDS[_GRIDS[row]])
     counts, steps = grid.pop("steps"), grid.pop("eps")
-    if "top" in grid:  # of more probabilities than there are classes nothing is left to try
+    if "top" in grid:  # GEN uses at most as many probabilities as there are classes
         grid["top"] = sorted({min(m, bench.model.classes) for m in grid["top"]})
     if bench.context.size.tiny:
         grid = {name: values[:1] for name, values in grid.items()}

@@ -49,7 +49,7 @@ IMAGENET_STEPS = {"PRO-MSP": (1.1e-4, 3), "PRO-GEN": (6.8e-5, 1)}
 
 
 def figure1(place: str, context: Context) -> Iterator[Part]:
-    """Near-OOD on the robust network: AUROC against FPR95, a point a row."""
+    """Near-OOD on the robust network: AUROC against FPR95, one point per row."""
     world = world_of(context, CIFAR10)
     cells = [
         Cell(experiment=f"pro/{place}", row=row, column="fpr95_out", metric="auroc", kind="point")
@@ -70,7 +70,7 @@ def _scatter(context: Context, world: World, cells: list[Cell]) -> Iterator[Cell
 
 
 def figure3(place: str, context: Context) -> Iterator[Part]:
-    """The shift of MSP after one step on the robust networks, near OOD beside inside."""
+    """The shift of MSP after one step on the robust networks, for near-OOD and ID images."""
     world = world_of(context, CIFAR10)
     robust = [n for n in world.roles if n != "default"]
     for net in robust[:: 2 if context.size.tiny else 1]:
@@ -270,6 +270,6 @@ def _any_shift(context: Context, role: str, cell: Cell) -> Iterator[Cell]:
 
 
 def _sample(context: Context, shape: tuple[int, int, int], name: str) -> torch.Tensor:
-    """At most 250 a set, the size of the sample of ImageNet; at tiny a handful."""
+    """At most 250 images per set, the size of the sample of ImageNet; at tiny a handful."""
     limit = 4 if context.size.tiny else 250
     return context.pixels(name, shape=shape, limit=limit)

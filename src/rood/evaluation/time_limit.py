@@ -113,9 +113,9 @@ def choose(
     while cost(names, best) - spent > left and len(names) > 1:
         costs = {d: _unit(each[d], *best) for d in names}
         # of about equal ones the last named: the measurement is not exact
-        dearest = [d for d in names if ALIKE * costs[d] >= max(costs.values())][-1]
-        names.remove(dearest)
-        dropped.append(dearest)
+        slowest = [d for d in names if ALIKE * costs[d] >= max(costs.values())][-1]
+        names.remove(slowest)
+        dropped.append(slowest)
     return Choice(asked, *best, tuple(names), tuple(dropped), cost(names, best))
 
 
