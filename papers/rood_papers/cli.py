@@ -18,7 +18,7 @@ def reproduce(
     all_: Annotated[bool, typer.Option("--all", help="Run every experiment.")] = False,
     size: Annotated[str, typer.Option(help="Images and steps: tiny, small or paper.")] = "tiny",
     out: Annotated[
-        Path, typer.Option(help="Folder for rows and page; an existing one is continued.")
+        Path, typer.Option(help="Folder for rows and page; an interrupted run continues.")
     ] = Path("reproduction"),
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "auto",
     model: Annotated[

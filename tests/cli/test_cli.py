@@ -103,9 +103,7 @@ def test_list_without_a_kind_lists_all():
 def test_list_of_an_unknown_kind_offers_the_nearest():
     result = invoke("list", "detector")
     assert result.exit_code == 1
-    assert result.stderr == (
-        "error: no kind of thing is called 'detector': did you mean 'detectors'?\n"
-    )
+    assert result.stderr == ("error: no list is called 'detector': did you mean 'detectors'?\n")
 
 
 def test_an_audit_by_flags_writes_the_folder_and_shows_the_table(first):

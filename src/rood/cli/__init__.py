@@ -49,9 +49,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
 ) -> None:
-    """Can your out-of-distribution detector be trusted when somebody attacks it?"""
+    """Can your out-of-distribution detector be trusted under attack?"""
 
 
 from rood.cli import attack, audit, fit, list, report, score, train  # noqa: E402, F401  (they add their commands)

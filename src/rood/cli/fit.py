@@ -23,7 +23,7 @@ def fit(
     ] = 0.05,
     out: Annotated[Path, typer.Option(help="Folder for the guard.")] = Path("guard"),
     onnx: Annotated[
-        Path | None, typer.Option(help="Also write the whole graph here, for onnxruntime.")
+        Path | None, typer.Option(help="Also export the guard to this .onnx file.")
     ] = None,
     device: Annotated[str, options.DEVICE] = "auto",
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,

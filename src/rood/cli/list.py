@@ -85,7 +85,7 @@ def list_(
     from rich.table import Table
 
     if kind not in (*KINDS, "all"):
-        raise unknown("kind of thing", kind, KINDS)
+        raise unknown("list", kind, KINDS)
     console = Console(highlight=False)
     for name in KINDS if kind == "all" else [kind]:
         entries = [dataclasses.asdict(e) for e in KINDS[name]()]

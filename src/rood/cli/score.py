@@ -28,7 +28,7 @@ def score(
     ] = None,
     drift: Annotated[
         Path | None,
-        typer.Option(help="CSV to append the share rejected per window of files to."),
+        typer.Option(help="CSV file to append to: the rejected share per window of images."),
     ] = None,
     window: Annotated[int, typer.Option(help="Images per window of --drift.")] = 200,
     device: Annotated[str, options.DEVICE] = "auto",
