@@ -36,8 +36,8 @@ as one HTML page.
 {tally}
 
 **How to read an outcome.** *holds* and *does not hold* are decided by 95 % intervals. *undecided*: the outcome changes within
-them (FORT, ALOE: at least within 0.005; LIANG: if each number moves by 0.005), or the run made fewer steps than the paper and
-more could change it. *not tested*: a number is missing, or an unattacked detector is below 0.75 and has nothing to lose. A gain of
+them (for FORT and ALOE an interval counts as at least +-0.005, for LIANG as +-0.005), or the run made fewer steps than the paper
+and more could change it. *not tested*: a number is missing, or the detector is below 0.75 without any attack, so that there is little to lose. A gain of
 PRO surely below 0.005 counts as none. Claims that begin with "ours" are not the paper's.
 
 **Intervals.** The interval of a mean over OOD sets is the mean of the sets' intervals, which is too wide rather than too narrow.

@@ -55,7 +55,7 @@ def audit(
     Parameters
     ----------
     model
-        The network, as `rood.wrap` or `rood.load` give it.
+        The network, as `rood.wrap` or `rood.zoo.load` return it.
     detectors
         Fitted detectors of that network, by the name they get in the results.
     inside
@@ -93,7 +93,8 @@ def audit(
     >>> from rood.detectors import MSP
     >>> from rood.threat import Linf
     >>> model = rood.zoo.load("digits-ce")
-    >>> x_in, x_out = torch.rand(200, 1, 8, 8), torch.rand(20, 1, 8, 8).round()
+    >>> x = torch.rand(220, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> x_in, x_out = x[:200], x[200:].round()
     >>> results = rood.audit(model, {"msp": MSP(model)}, inside=x_in, outside={"binary": x_out},
     ...                      threats=[Linf(1 / 255)], attack=PGD(steps=2), out=tempfile.mkdtemp())
     >>> len(results.find(detector="msp", metric="auroc", side="both"))

@@ -3,10 +3,10 @@
 A paper is a folder of this package with a tuple `EXPERIMENTS` (README.md: how to add one). A part
 is the smallest piece of work that is kept when a run is stopped, and makes one or more cells:
 
-    def table1(context: Context) -> Iterator[Part]:
+    def table1(place: str, context: Context) -> Iterator[Part]:
         for method in METHODS:
-            cell = Cell(experiment="fort/table1", row=method, column="cifar10", metric="auroc",
-                        attack="paper", paper=printed("fort", "table1", method=method, eps=1, ...))
+            cell = Cell(experiment=f"fort/{place}", row=method, column="cifar10", metric="auroc",
+                        attack="paper", paper=printed("fort", place, method=method, eps=1, ...))
             yield Part(method, (cell,), partial(measure, context, cell))
 
     def measure(context: Context, cell: Cell) -> Iterator[Cell]:
