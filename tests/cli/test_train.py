@@ -226,7 +226,7 @@ BAD = {
     "no file": (["train", "nowhere.toml"], "expected a settings file at nowhere.toml"),
     "no eps": ([..., "--eps", "8/255"], "expected no eps for cross_entropy, got one"),
     "no outliers": ([..., "--objective", "aloe"], "aloe needs outliers, got none"),
-    "l2": ([..., "--objective", "adv", "--eps", "l2:1"], "expected an L-infinity distance"),
+    "l2": ([..., "--objective", "adv", "--eps", "l2:1"], "expected an L-infinity eps"),
     "eps": ([..., "--objective", "adv", "--eps", "x"], "expected a threat such as"),
     "objective": ([..., "--objective", "alo"], "did you mean 'aloe'?"),
     "backbone": ([..., "--backbone", "small_cn"], "did you mean 'small_cnn'?"),

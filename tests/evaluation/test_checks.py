@@ -467,7 +467,7 @@ def test_every_check_of_the_folder_is_explained(check):
 def test_the_checks_state_how_many_images_are_examined():
     text = " ".join(" ".join(type(check).__doc__.split()) for check in checks())
     assert f"the best of {QUERIES} random points" in text
-    assert f"{FEW} of these are moved by {WITHOUT_LIMIT.steps} steps" in text
+    assert f"{WITHOUT_LIMIT.steps} steps of APGD move {FEW} of these" in text
     assert f"AUROC of {FEW} control images" in text
 
 
