@@ -26,7 +26,7 @@ from rood.evaluation.run import Run, run
 from rood.evaluation.tasks import SetAttack
 from rood.threat import Linf
 
-HERE = Path(__file__).parent
+HELPERS = Path(__file__).parents[1] / "helpers"
 
 
 ENVIRONMENT = os.environ | {
@@ -58,7 +58,7 @@ def continued(case, out):
 
 
 def interrupted(files, out, seed, kills):
-    command = [sys.executable, str(HERE / "interrupted.py"), str(files), str(out), seed, kills]
+    command = [sys.executable, str(HELPERS / "interrupted.py"), str(files), str(out), seed, kills]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
