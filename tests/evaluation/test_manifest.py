@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
 import torch
-from toy_audit import N, audited, toy_case
+from toy_audit import N, audited
 
 from rood.attacks import PGD
 from rood.evaluation.manifest import full_precision
@@ -19,18 +18,6 @@ def test_evaluation_computes_in_full_float32_and_puts_things_back():
         assert [b.allow_tf32 for b in backends] == [False, False]
         assert torch.backends.cudnn.deterministic
     assert [b.allow_tf32 for b in backends] == before
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
-
-
-@pytest.fixture(scope="module")
-def results(case, tmp_path_factory):
-    few = {"detectors": {n: case.detectors[n] for n in ("msp", "knn")}}
-    few["outside"] = {"grey": case.outside["grey"]}
-    return audited(case, tmp_path_factory.mktemp("audit"), **few)
 
 
 def test_the_manifest_tells_how_to_repeat_it(case, results):

@@ -9,25 +9,13 @@ import pytest
 import torch
 from report_folder import row
 from safetensors.numpy import load_file
-from toy_audit import THREATS, audited, facts, toy_case
+from toy_audit import THREATS, facts
 
 import rood
 from rood.errors import ResultsError
 from rood.evaluation import store
 from rood.evaluation.store import Results, read_folder
 from rood.report import write_report
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
-
-
-@pytest.fixture(scope="module")
-def results(case, tmp_path_factory):
-    few = {"detectors": {n: case.detectors[n] for n in ("msp", "knn")}}
-    few["outside"] = {"grey": case.outside["grey"]}
-    return audited(case, tmp_path_factory.mktemp("audit"), **few)
 
 
 def test_saved_examples_lie_in_the_threat_model(case, results):
