@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from masked import digits, masks, noise_of
 from torch import nn
 from torch.nn.functional import hardtanh, softmax
 
-from rood import detectors, zoo
+from benchmarks.masks import FIRST
+from benchmarks.masks.truth import build as mask
+from benchmarks.masks.truth import digits, hidden, noise_of
+from rood import detectors
 from rood.attacks import PGD
 from rood.attacks._bpda import among_fixed_images, straight_through
 from rood.attacks.base import Goal, value_and_gradient
@@ -206,8 +208,9 @@ def test_every_detector_keeps_its_score_and_its_state(name, world):
 
 @pytest.fixture(scope="module")
 def planted():
-    fit, inside, outside = digits(16)
-    return masks(zoo.load("digits-ce"), fit), inside, outside
+    images = digits(16)
+    defences = {name: (mask(name, 16), hidden(name, 16)) for name in FIRST}
+    return defences, images.inside, images.outside
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from functools import cache
 
 import pytest
 import torch
-from masked import MASKS, digits, masks, noise_of
 
-from rood import audit, zoo
+from benchmarks.masks import FIRST as MASKS
+from benchmarks.masks.truth import build, digits, hidden, noise_of
+from rood import audit
 from rood.attacks import PGD, WorstOf
 from rood.data import load
 from rood.errors import CapabilityError
@@ -24,8 +25,9 @@ LONG = dict.fromkeys(("noise_layer", "batch_normalised"), pytest.mark.slow)
 
 @cache
 def planted(n):
-    fit, inside, outside = digits(n)
-    return masks(zoo.load("digits-ce"), fit), inside, outside
+    images = digits(n)
+    defences = {name: (build(name, n), hidden(name, n)) for name in MASKS}
+    return defences, images.inside, images.outside
 
 
 @cache
