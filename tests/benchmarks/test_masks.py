@@ -1,11 +1,18 @@
 """The gallery of masks: what is in it, what is held out, and that each mask protects nothing."""
 
+import json
+
 import pytest
 import torch
 
 from benchmarks.masks import FIRST, HELD_OUT, MASKS, digest, tuned_on
+from benchmarks.masks import __main__ as runner
 from benchmarks.masks.truth import build, digits, hidden, noise_of, truth
+from rood.attacks import PGD
+from rood.errors import CapabilityError
+from rood.evaluation.rows import Row
 from rood.metrics import auroc
+from rood_zoo.rows import Rows
 
 
 def test_the_gallery_is_large_and_every_mask_says_what_it_hides():
@@ -39,3 +46,28 @@ def test_a_mask_separates_clean_images_as_the_detector_below_it(name):
 @pytest.mark.parametrize("name", ["flip", "quantised", "off_grid_freeze"])
 def test_a_mask_protects_nothing(name):
     assert truth(name, 8) < 0.05
+
+
+def test_the_runner_writes_rows_and_measures_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "ATTACKS", {"pgd": PGD(steps=2)})
+    rows = Rows(tmp_path / "rows.jsonl", runner.KEY)
+    runner.measure("flip", 8, rows)
+    written = rows.path.read_text()
+    found = [Row(**json.loads(line)) for line in written.splitlines()]
+    value = {r.scenario: r.value for r in found if r.metric == "auroc"}
+    assert value["truth linf:0.1"] < 0.05 < value["pgd linf:0.1"]
+    flags = {r.metric: r.verdict for r in found if r.scenario == "pgd linf:0.1"}
+    assert flags["flag_untrue_gradient"] == flags["auroc"] == "fail"
+    runner.measure("flip", 8, Rows(rows.path, runner.KEY))
+    assert rows.path.read_text() == written
+
+
+def test_an_attack_that_cannot_run_leaves_no_row(tmp_path, monkeypatch, capsys):
+    def refused(*_):
+        raise CapabilityError("no gradient")
+
+    monkeypatch.setattr(runner, "audited", refused)
+    rows = Rows(tmp_path / "rows.jsonl", runner.KEY)
+    runner.measure("flip", 4, rows)
+    assert not rows.has(detector="flip", scenario="pgd linf:0.1", metric="auroc")
+    assert "no gradient" in capsys.readouterr().out
