@@ -57,10 +57,7 @@ def test_an_old_module_is_an_attribute_of_rood_too(monkeypatch):
         assert rood.softmax.__name__ == "rood.numerics.softmax"
 
 
-@pytest.mark.parametrize(
-    "old",
-    ["rood.reproduce", "rood.reproduce.liang", "rood.paper_goals", "rood.analysis.null_space"],
-)
+@pytest.mark.parametrize("old", ["rood.reproduce", "rood.reproduce.liang", "rood.paper_goals"])
 def test_the_papers_say_where_they_went(old):
     with pytest.raises(ModuleNotFoundError, match="install rood-papers"):
         importlib.import_module(old)

@@ -69,10 +69,9 @@ MOVED = {
     "rood.training.standing": "rood.training.state",
 }
 # now in the package rood_papers
-PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce", "rood.analysis.null_space")
+PAPERS = ("rood.reproduce", "rood.paper_goals", "rood.cli.reproduce")
 
 NAMES = {  # single names that moved, some with another name: the module, "module:name"
-    "rood.analysis.dimensions.as_matrix": "rood_papers.liang.null_space",
     "rood.analysis.dimensions.coverage": "rood_papers.liang.coverage",
     "rood.analysis.dimensions.stirling": "rood_papers.liang.coverage",
     "rood.evaluation.folder.Folder": "rood.evaluation.store:Store",

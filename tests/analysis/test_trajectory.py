@@ -126,8 +126,8 @@ def test_a_plain_loop_in_float64_gives_the_same(direction, double):
 @pytest.mark.parametrize("direction", SIGN)
 def test_dead_pixels_stay_in_the_paper_and_drift_in_its_code(direction, world):
     x = world.inside[:2]
-    paper = Trajectory.paper(first_channel, x, direction=direction)
-    official = Trajectory.official(first_channel, x, direction=direction)
+    paper = trajectory(first_channel, x, direction=direction)
+    official = trajectory(first_channel, x, direction=direction, sign_of_zero=-1)
     live, dead = 64, 128  # pixels
     end = 29 * 3e-4
     assert paper.l2[-1].tolist() == pytest.approx([end * math.sqrt(live)] * 2)

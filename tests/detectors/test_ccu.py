@@ -128,13 +128,6 @@ def test_no_direction_is_stretched_beyond_what_is_said(mixtures: Mixtures) -> No
         assert m.radius(Linf(0.1)) == pytest.approx(0.1 * SIDE * longest, rel=1e-6)
 
 
-def test_centroids_can_be_looked_at(mixtures: Mixtures) -> None:
-    found = mixtures.pictures((1, SIDE, SIDE))
-    assert found.shape == (4, 1, SIDE, SIDE)
-    u = mixtures.coordinates(found)
-    torch.testing.assert_close(u, mixtures.inside, rtol=1e-4, atol=1e-4)
-
-
 # the detector
 
 

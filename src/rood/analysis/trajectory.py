@@ -46,20 +46,6 @@ class Trajectory:
     images: Float[Tensor, "t b c h w"] | None = None
 
     @classmethod
-    def paper(
-        cls, score: Detector | ScoreFunction, x: Images, *, direction: Direction
-    ) -> "Trajectory":
-        """As written: a pixel without a gradient stays."""
-        return trajectory(score, x, direction=direction)
-
-    @classmethod
-    def official(
-        cls, score: Detector | ScoreFunction, x: Images, *, direction: Direction
-    ) -> "Trajectory":
-        """As coded: whatever is not above 0 has sign -1, so that dead pixels drift."""
-        return trajectory(score, x, direction=direction, sign_of_zero=-1)
-
-    @classmethod
     def joined(cls, parts: Sequence["Trajectory"]) -> "Trajectory":
         """Several batches as one; without images where a part has none."""
         if not parts:
@@ -158,7 +144,8 @@ def trajectory(
     records : int
         Iterates to record, the start included.
     sign_of_zero : {0, -1, 1}
-        The sign of a gradient of 0; FORT's code has -1.
+        The sign of a gradient of 0: in FORT's paper a pixel without a gradient stays (0); in its
+        code whatever is not above 0 has sign -1, so that such pixels drift.
     keep_images : bool
         Whether to keep the iterates themselves.
 

@@ -74,13 +74,6 @@ class Mixtures(NamedTuple):
         longest = torch.linalg.eigvalsh(gram)[-1].clamp_min(0).sqrt()
         return max(longest.item(), 1 / scales[-1].item())
 
-    def pictures(self, shape: tuple[int, int, int]) -> Images:
-        """The centroids of the ID mixture as images."""
-        r, scales = len(self.axes), self.scales.double()
-        along, rest = self.inside.double().split([r, self.axes.shape[1]], dim=1)
-        flat = (along * scales[:-1]) @ self.axes.double() + rest * scales[-1]
-        return flat.view(-1, *shape).float()
-
 
 class Kept(nn.Module):
     """Mixtures as buffers of a module, saved and moved with it."""
