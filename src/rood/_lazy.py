@@ -1,9 +1,12 @@
-"""Packages whose modules are attributes before they are imported: `rood.training.objectives`."""
+"""Imports that wait: modules of a package, as `rood.training.objectives`, and optional packages."""
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import Any
+
+from rood.errors import CapabilityError
 
 
 def submodules(
@@ -18,3 +21,12 @@ def submodules(
         return importlib.import_module(f"{package}.{name}")
 
     return get, lambda: names
+
+
+def optional(module: str, extra: str) -> Any:
+    """A module of another package, which the extra of rood installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        package = module.partition(".")[0]
+        raise CapabilityError(f"needs {package}: pip install 'rood[{extra}]'") from e

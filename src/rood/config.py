@@ -17,13 +17,19 @@ T = TypeVar("T")
 
 def load(cls: type[T], path: Path) -> T:
     """Read a TOML file into `cls`; every key must be a field of it."""
+    return build(cls, read(path), where=path.name)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
     try:
-        values = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except FileNotFoundError as e:
         raise ConfigError(f"expected a settings file at {path}, found none") from e
+    except OSError as e:
+        raise ConfigError(f"expected a settings file at {path}: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ConfigError(f"expected TOML in {path}, got something else: {e}") from e
-    return build(cls, values, where=path.name)
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:

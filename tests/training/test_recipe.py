@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rood import config
 from rood.errors import ConfigError, UnknownNameError
-from rood.training.recipe import get, names, read, words
+from rood.training.recipe import get, names, read
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train.toml"
 
@@ -52,7 +53,7 @@ def test_a_folder_named_by_ROOD_ZOO_brings_recipes(
 
 
 def test_the_example_is_read_as_it_stands() -> None:
-    recipe = read(words(EXAMPLE), EXAMPLE.name)
+    recipe = read(config.read(EXAMPLE), EXAMPLE.name)
     assert recipe.objective.name == "aloe"
     assert recipe.objective.eps == 8 / 255
     assert recipe.settings.augment.flip

@@ -19,33 +19,14 @@ from rood.data.procedural import draw
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.odin import ODIN
 from rood.errors import InputError
-from rood.goals import Encoder, features, match
+from rood.goals import Encoder as Encoder
+from rood.goals import features as features
+from rood.goals import match as match
 from rood.metrics import Floats, auroc
 from rood.models.model import Model
 from rood.seeds import Noise, generator
 from rood.shapes import Features, Images, Scores, wide
 from rood.threat import Threat
-
-__all__ = [
-    "BATCH",
-    "CLOSE",
-    "DECADES",
-    "Encoder",
-    "Matched",
-    "attack_pairs",
-    "checkerboard_starts",
-    "ensemble_logits",
-    "features",
-    "image_starts",
-    "layers",
-    "logits",
-    "mape",
-    "match",
-    "noise_starts",
-    "preprocessed_logits",
-    "score_of",
-    "spiral_starts",
-]
 
 CLOSE = 1e-3  # a MAPE below which the paper calls codes equal: 0.1 %
 BATCH = 256  # images that go through a network together

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -14,20 +14,9 @@ from rich.table import Column, Table
 from rood.evaluation.rows import Row
 from rood.report.words import shown
 
+if TYPE_CHECKING:
+    from rood.evaluation.run import Step
 
-@runtime_checkable
-class Progressing(Protocol):
-    """What a long piece of work yields."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def done(self) -> float: ...
-    @property
-    def total(self) -> float: ...
-
-
-S = TypeVar("S", bound=Progressing)
 BELIEVED = {"pass": "[green]yes[/]", "warn": "[yellow]with care[/]", "fail": "[red]no[/]", "-": "-"}
 SIDES = {
     "none": ("clean", "nothing attacked"),
@@ -51,7 +40,7 @@ def waiting(text: str, *, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-def progress(steps: Iterable[S], title: str, *, quiet: bool = False) -> Iterator[S]:
+def progress(steps: Iterable["Step"], title: str, *, quiet: bool = False) -> Iterator["Step"]:
     """Pass the steps on, drawing how far they are; on a terminal only."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:

@@ -1,7 +1,6 @@
 """`rood train`: train a network of the zoo again, or one on your own images."""
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from rood.cli import app, options
 
 if TYPE_CHECKING:
+    from rood.evaluation.run import Step
     from rood.training.loop import Epoch
     from rood.training.recipe import Recipe
 
@@ -89,7 +89,7 @@ def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device
     where = pick_device(device)
     with waiting("loading images"):
         epochs = run(recipe, weights, command, device=where)
-    for step in progress(map(_Trained, epochs), "training"):
+    for step in progress(map(_step, epochs), "training"):
         if first():
             typer.echo(step.label)
     if not first():
@@ -105,8 +105,9 @@ def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device
 
 
 def _recipe(config: Path | None, name: str | None, given: dict[str, Any]) -> "Recipe":
+    from rood import config as files
     from rood.errors import InputError
-    from rood.training.recipe import changed, get, read, words
+    from rood.training.recipe import changed, get, read
 
     if name is not None:
         if config or given:
@@ -118,7 +119,7 @@ def _recipe(config: Path | None, name: str | None, given: dict[str, Any]) -> "Re
             "expected images to train on, got none: name them with --data folder:DIR, or a network "
             "of the zoo with --name"
         )
-    base = words(config) if config else {}
+    base = files.read(config) if config else {}
     return read(changed(base, given), config.name if config else "options")
 
 
@@ -154,23 +155,11 @@ def _fraction(eps: float) -> str:
     return f"{steps}/255" if abs(eps * 255 - steps) < 1e-6 else f"{eps:g}"
 
 
-@dataclass(frozen=True)
-class _Trained:
+def _step(e: "Epoch") -> "Step":
     """An epoch as a step of progress."""
+    from rood.evaluation.run import Step
 
-    epoch: "Epoch"
-
-    @property
-    def label(self) -> str:
-        e = self.epoch
-        accuracy = "" if e.accuracy is None else f", accuracy {e.accuracy:.3f}"
-        accuracy += "" if e.robust_accuracy is None else f", attacked {e.robust_accuracy:.3f}"
-        return f"epoch {e.epoch} of {e.epochs}: loss {e.loss:.4f}{accuracy}, {e.seconds:.1f} s"
-
-    @property
-    def done(self) -> float:
-        return self.epoch.epoch
-
-    @property
-    def total(self) -> float:
-        return self.epoch.epochs
+    accuracy = "" if e.accuracy is None else f", accuracy {e.accuracy:.3f}"
+    accuracy += "" if e.robust_accuracy is None else f", attacked {e.robust_accuracy:.3f}"
+    label = f"epoch {e.epoch} of {e.epochs}: loss {e.loss:.4f}{accuracy}, {e.seconds:.1f} s"
+    return Step(label, e.epoch, e.epochs)

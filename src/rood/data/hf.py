@@ -5,12 +5,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rood._lazy import optional
 from rood._offline import offline
 from rood.data._reading import Reading
 from rood.data._spec import query
 from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
 from rood.data.images import EXTENSIONS
-from rood.errors import CapabilityError, DataError
+from rood.errors import DataError
 
 OPTIONS = ("split", "config", "image", "label")
 LABELS = ("label", "labels", "fine_label", "class")
@@ -45,11 +46,7 @@ class HuggingFace(Source):
 
 
 def _datasets() -> Any:
-    try:
-        import datasets
-    except ImportError as e:
-        raise CapabilityError("needs datasets: pip install 'rood[hub]'") from e
-    return datasets
+    return optional("datasets", "hub")
 
 
 def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any, list[str]]:

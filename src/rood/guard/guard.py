@@ -237,8 +237,7 @@ class Guard:
 def logits_and_score(detector: Detector, x: Images) -> tuple[Logits, Scores]:
     """The network's logits and the score, in one forward pass if possible; x is not checked."""
     if isinstance(detector, LowResolution):  # its network takes enlarged images
-        logits, score = logits_and_score(detector.base, detector._resized(x))
-        return logits, score
+        return logits_and_score(detector.base, detector._resized(x))
     if isinstance(detector, OutputDetector):
         out = detector.model(x, detector.taps)
         return out.logits, detector.score_outputs(out).to(x.dtype)

@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from rood import config
@@ -60,7 +59,7 @@ def command(name: str) -> str:
 def _tables() -> dict[str, dict[str, Any]]:
     own = tomllib.loads((files("rood.training") / "recipes.toml").read_text())
     for file in reversed(zoo.recipe_files()):  # the first one has the last word
-        own |= words(file)
+        own |= config.read(file)
     return own
 
 
@@ -75,16 +74,6 @@ def _complete(name: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, A
     whole = _complete(base, {k: v for k, v in tables.items() if k != name})  # no circles
     settings = whole.get("settings", {}) | own.get("settings", {})
     return whole | own | {"settings": settings}
-
-
-def words(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as e:
-        raise ConfigError(f"expected a settings file at {path}: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ConfigError(f"expected TOML in {path}, got something else: {e}") from e
 
 
 def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

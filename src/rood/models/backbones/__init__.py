@@ -14,6 +14,8 @@ registry: Registry[Backbone] = Registry(__name__, Backbone)
 
 __all__ = ["Backbone", "create", "find", "registry"]
 
+__getattr__ = registry.by_class_name
+
 
 def find(name: str) -> Callable[..., Backbone]:
     """The architecture called `name`, of a classifier or of a generative network."""
@@ -36,7 +38,3 @@ def create(
     net.to_empty(device="cpu")
     net.initialise(generator(seed, "weights", name))
     return net
-
-
-def __getattr__(name: str) -> type[Backbone]:
-    return registry.by_class_name(name)

@@ -149,15 +149,8 @@ class _Centred(nn.Module):
         return z - z.mean(dim=1, keepdim=True)
 
 
-class _Opaque(nn.Module):
+class _Opaque(nn.Sequential):
     """Marks a network whose features cannot be read."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Images) -> Any:
-        return self.net(x)
 
 
 def _place(net: nn.Module, x: Images, result: object) -> int | str:

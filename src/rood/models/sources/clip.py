@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
+from rood._lazy import optional
 from rood.errors import CapabilityError, InputError
 from rood.models.model import Model
 from rood.models.wrap import wrap
@@ -67,20 +69,17 @@ def _embedding(result: object) -> Tensor:
     return found
 
 
-def _load(name: str | Path):  # type: ignore[no-untyped-def]  # transformers' own types
+def _load(name: str | Path) -> tuple[Any, Any, Sequence[float], Sequence[float]]:
     """The model, its tokenizer, and its mean and std."""
+    transformers = optional("transformers", "hub")
+    usual = optional("transformers.utils.constants", "hub")
     try:
-        from transformers import AutoTokenizer, CLIPModel, ImageProcessingMixin
-        from transformers.utils.constants import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
-    except ImportError as e:
-        raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
-    try:
-        model = CLIPModel.from_pretrained(name).eval()
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = transformers.CLIPModel.from_pretrained(name).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         # only the settings: the image processor may need torchvision
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(name)
+        settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
     except (OSError, ValueError) as e:
         reason = str(e).splitlines()[0]
         raise CapabilityError(f"expected a CLIP model at {str(name)!r}, got: {reason}") from e
     mean, std = settings.get("image_mean"), settings.get("image_std")
-    return model, tokenizer, mean or OPENAI_CLIP_MEAN, std or OPENAI_CLIP_STD
+    return model, tokenizer, mean or usual.OPENAI_CLIP_MEAN, std or usual.OPENAI_CLIP_STD

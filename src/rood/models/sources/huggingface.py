@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rood._lazy import optional
 from rood._offline import offline
 from rood.data.base import Shape
 from rood.errors import CapabilityError
@@ -75,16 +76,13 @@ def _shape(config: Any, settings: Mapping[str, Any]) -> Shape | None:
 
 
 def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
-    try:
-        from transformers import AutoModelForImageClassification, ImageProcessingMixin
-    except ImportError as e:
-        raise CapabilityError("needs transformers: pip install 'rood[hub]'") from e
+    transformers = optional("transformers", "hub")
     place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     local = offline() or place != name or Path(name).is_dir()
     # safetensors only: the other format is a pickle
     options = {"local_files_only": local, "use_safetensors": True}
     try:
-        net = AutoModelForImageClassification.from_pretrained(place, **options)
+        net = transformers.AutoModelForImageClassification.from_pretrained(place, **options)
     except (OSError, ValueError, RuntimeError) as e:
         reason = str(e).splitlines()[0]
         where = "on this machine" if local else "on the hub"
@@ -93,7 +91,8 @@ def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
         ) from e
     try:
         # only the settings: the image processor may need torchvision
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(place, local_files_only=local)
+        processor = transformers.ImageProcessingMixin
+        settings, _ = processor.get_image_processor_dict(place, local_files_only=local)
     except (OSError, ValueError):
         settings = {}
     return net.float(), net.config, settings

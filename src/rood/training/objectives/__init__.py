@@ -7,10 +7,4 @@ registry: Registry[Objective] = Registry(__name__, Objective, beside=("robust",)
 
 __all__ = ["Batch", "Objective", "registry"]
 
-
-def __getattr__(name: str) -> type[Objective]:
-    return registry.by_class_name(name)
-
-
-def __dir__() -> list[str]:
-    return registry.public_names()
+__getattr__, __dir__ = registry.by_class_name, registry.public_names

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 
 from rood.models.model import Model
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import Robust, exposed
 
 
@@ -18,7 +17,7 @@ class ADV(Robust):
     arXiv:1706.06083; the row ADV of Chen et al., arXiv:2003.09711.
     """
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         losses = lambda z: exposed(z, batch.y)
         worst = self.worst(model, losses, batch.x, generator)
         return losses(model(worst).logits).mean()

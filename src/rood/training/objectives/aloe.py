@@ -5,12 +5,11 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 
 from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import (
     Robust,
     check_mining,
@@ -48,7 +47,7 @@ class ALOE(Robust):
     def searching_passes(self) -> int:
         return 2 * super().searching_passes if self.bn == "train" else super().searching_passes
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         x, o = batch.x, batch.outliers
         if self.keep < 1:

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 
 from rood.models.model import Model
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import Robust, check_weight, exposed, weighed
 
 
@@ -29,7 +28,7 @@ class AOE(Robust):
         super().__post_init__()
         check_weight(self.weight)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         losses = lambda z: exposed(z, batch.y)
         worst = self.worst(model, losses, batch.x, generator)

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import softplus
 
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import Robust, check_mining, check_weight, hardest
 
 
@@ -37,7 +36,7 @@ class ATOM(Robust):
         check_weight(self.weight)
         check_mining(self.keep, self.skip)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         mined = hardest(model, batch.outliers, taken_in, keep=self.keep, skip=self.skip)
         worst = self.worst(model, taken_in, mined, generator)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, TypeAlias, final
 
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
@@ -10,6 +10,8 @@ from torch import Generator, Tensor, nn
 from rood.errors import InputError
 from rood.models.model import Model
 from rood.shapes import Images, Labels
+
+Loss: TypeAlias = Float[Tensor, ""]
 
 
 class Batch(NamedTuple):
@@ -40,7 +42,7 @@ class Objective(ABC):
         return None
 
     @final
-    def loss(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def loss(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         """The loss, in float32 also under autocast."""
         if self.needs_outliers and (batch.outliers is None or len(batch.outliers) == 0):
             raise self.no_outliers()
@@ -49,7 +51,7 @@ class Objective(ABC):
         return self.compute(model, batch, generator)
 
     @abstractmethod
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         """The formula: override this method. All randomness comes from `generator`."""
 
     @property

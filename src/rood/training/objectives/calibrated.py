@@ -16,7 +16,7 @@ from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import beside
 from rood.shapes import Images, Logits, Scores
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 from rood.training.objectives.robust import check_weight, frozen
 
 BETAS = 0.5, 0.999  # of Adam, as GANs are trained
@@ -53,7 +53,7 @@ class Calibrated(Objective):
         c, h, w = some.x.shape[1:]
         return Adversaries((c, h, w), self.width, self.rate, generator).to(some.x.device)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         gan = batch.memory
         assert isinstance(gan, Adversaries)
         source, n = beside(batch.x, generator), len(batch.x)
@@ -93,9 +93,7 @@ class Adversaries(nn.Module):
         loss = softplus(-real).mean() + softplus(fake).mean()
         self.tells.step(list(self.critic.parameters()), loss)
 
-    def learn_to_paint(
-        self, n: int, source: Generator, cost: Callable[[Images], Float[Tensor, ""]]
-    ) -> None:
+    def learn_to_paint(self, n: int, source: Generator, cost: Callable[[Images], Loss]) -> None:
         """One step of the generator: fool the discriminator at low cost."""
         x = self.painted(n, source)
         loss = softplus(-self.critic(x).float()).mean() + cost(x)

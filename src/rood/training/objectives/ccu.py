@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
@@ -13,7 +12,7 @@ from rood.errors import InputError
 from rood.models.generative.mixtures import WIDER, Kept, Mixtures, fitted
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 
 LEARNT = ("inside", "outside", "log_var_in", "log_var_out")
 LARGEST = 0.1  # change of a log variance per step
@@ -67,7 +66,7 @@ class CCU(Objective):
         found = fitted(some.x, some.outliers, generator, axes=axes, centroids=centroids)
         return kept.put(found)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         assert isinstance(batch.memory, Kept)
         both, n = torch.cat([batch.x, batch.outliers]), len(batch.x)

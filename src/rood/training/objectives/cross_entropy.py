@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy
 
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +24,6 @@ class CrossEntropy(Objective):
         if not 0 <= self.smoothing < 1:
             raise InputError(f"expected 0 <= smoothing < 1, got {self.smoothing}")
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         z = model(batch.x).logits.float()
         return cross_entropy(z, batch.y, label_smoothing=self.smoothing)

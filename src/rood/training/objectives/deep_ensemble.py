@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy
 
 from rood.attacks.pgd import PGD
 from rood.models.model import Model
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import Robust, exposed
 
 
@@ -31,7 +30,7 @@ class DeepEnsemble(Robust):
     def attack(self) -> PGD:
         return replace(super().attack, random_start=False)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         worst = self.worst(model, lambda z: exposed(z, batch.y), batch.x, generator)
         z = model(torch.cat([batch.x, worst])).logits.float()
         return 2 * cross_entropy(z, torch.cat([batch.y, batch.y]))

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy, relu
 
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 from rood.training.objectives.robust import check_weight
 
 
@@ -42,7 +41,7 @@ class EnergyOE(Objective):
         """For the checks: bounds that matter to a network with small logits."""
         return cls(m_in=-5.0, m_out=0.0)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         z, n = model(torch.cat([batch.x, batch.outliers])).logits.float(), len(batch.x)
         energy = -z.logsumexp(dim=1)

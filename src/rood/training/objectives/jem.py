@@ -13,7 +13,7 @@ from rood.models.generative.sgld import log_density, sampled
 from rood.models.model import Model
 from rood.seeds import beside
 from rood.shapes import Images
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 from rood.training.objectives.robust import frozen
 
 FAR = 1e4  # log density beyond which the chains have diverged
@@ -67,7 +67,7 @@ class JEM(Objective):
         chains = torch.rand(self.replay, *some.x.shape[1:], generator=generator)
         return Replay(chains.to(some.x))
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         replay, n = batch.memory, len(batch.x)
         assert isinstance(replay, Replay)
         source = beside(batch.x, generator)

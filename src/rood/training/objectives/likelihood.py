@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy
 
 from rood.models.generative.glow import GlowNetwork
 from rood.models.model import Model
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Likelihood(Objective):
         """A small network to train, for the contract checks."""
         return GlowNetwork.beside(model, levels=2, steps=2, width=8)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         flow = GlowNetwork.of(model)
         seen = flow.look(batch.x, generator)
         logits = flow.head(flow.probed(seen.z).detach()).float()

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 
 from rood.models.model import Model
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 from rood.training.objectives.robust import check_weight, exposed, weighed
 
 
@@ -27,7 +26,7 @@ class OE(Objective):
     def __post_init__(self) -> None:
         check_weight(self.weight)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
         z = model(torch.cat([batch.x, batch.outliers])).logits
         return weighed(exposed(z, batch.y), len(batch.x), self.weight)

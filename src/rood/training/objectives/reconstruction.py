@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy
 
 from rood.models.generative.autoencoder import AutoEncoderNetwork
 from rood.models.model import Model
-from rood.training.objectives.base import Batch, Objective
+from rood.training.objectives.base import Batch, Loss, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Reconstruction(Objective):
         """A small network to train, for the contract checks."""
         return AutoEncoderNetwork.beside(model, size=16, width=8, numbers=16)
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         coder = AutoEncoderNetwork.of(model)
         code = coder.code(batch.x)
         logits = coder.head(code.detach()).float()

@@ -17,7 +17,7 @@ from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Images, Logits, Scores
 from rood.threat import Linf
-from rood.training.objectives.base import Objective
+from rood.training.objectives.base import Loss, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def check_mining(keep: float, skip: float) -> None:
         )
 
 
-def weighed(losses: Scores, n: int, weight: float) -> Float[Tensor, ""]:
+def weighed(losses: Scores, n: int, weight: float) -> Loss:
     """Mean loss of the n images plus `weight` times that of the outliers."""
     return losses[:n].mean() + weight * losses[n:].mean()
 

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy
 
 from rood.errors import InputError
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
-from rood.training.objectives.base import Batch
+from rood.training.objectives.base import Batch, Loss
 from rood.training.objectives.robust import Robust
 
 
@@ -35,7 +34,7 @@ class TRADES(Robust):
     def searching_passes(self) -> int:
         return 1 + super().searching_passes
 
-    def compute(self, model: Model, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         with self.searching(model):
             clean = model(batch.x).logits
         worst = self.worst(model, lambda z: divergence(clean, z), batch.x, generator)
