@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from small_audit import small_model
 
 import rood
@@ -125,8 +126,7 @@ def test_a_gradient_that_is_cut_is_said(model, batches):
 
 def test_images_are_not_overwritten_and_what_was_learnt_leaves_a_mark(model, batches):
     nearest = from_pytorch_ood(TheirNearest(features(model)))
-    with pytest.raises(NotFittedError, match="has no mark_ yet"):
-        nearest.score(images())
+    refused(NotFittedError, "has no mark_ yet", nearest.score, images())
     first = nearest.fit(batches).mark_.clone()
     x = images()
     before = x.clone()
@@ -138,8 +138,7 @@ def test_images_are_not_overwritten_and_what_was_learnt_leaves_a_mark(model, bat
 
 
 def test_what_is_no_detector_of_theirs_is_refused(model):
-    with pytest.raises(InputError, match=r"with predict\(\), got Linear"):
-        from_pytorch_ood(torch.nn.Linear(2, 2))
+    refused(InputError, "with predict(), got Linear", from_pytorch_ood, torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match=r"with postprocess\(\), got Linear"):
         from_openood(torch.nn.Linear(2, 2), model)
     with pytest.raises(InputError, match=r"TheirEnergy to be built on logits\(model\)"):
@@ -148,8 +147,7 @@ def test_what_is_no_detector_of_theirs_is_refused(model):
 
 def test_scores_of_another_shape_are_refused(model, batches):
     bridge = Bridge(model, lambda x: x[:, 0], lambda b: None, name="pixelwise")
-    with pytest.raises(CapabilityError, match="expected one score per image from pixelwise"):
-        bridge.fit(batches)
+    refused(CapabilityError, "expected one score per image from pixelwise", bridge.fit, batches)
 
 
 def test_a_bridge_is_audited_like_any_detector(model, batches, tmp_path):
@@ -236,8 +234,7 @@ def test_tables_that_are_no_rows_are_refused(results, tmp_path):
     path.write_text("\n".join([lines[0], ",".join(broken)]))
     with pytest.raises(ResultsError, match=r"expected a number as 'value' in line 2 .* got 'high'"):
         list(rows_from_csv(path))
-    with pytest.raises(ResultsError, match="expected a table of rows"):
-        list(rows_from_csv(tmp_path / "none.csv"))
+    refused(ResultsError, "expected a table of rows", list, rows_from_csv(tmp_path / "none.csv"))
 
 
 def test_rows_become_a_data_frame(results, monkeypatch):
@@ -247,5 +244,4 @@ def test_rows_become_a_data_frame(results, monkeypatch):
     assert frame.loc[frame.metric == "accuracy", "value"].iloc[0] == results.rows[0].value
     assert Results(results.folder).to_pandas().equals(frame)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(CapabilityError, match="needs pandas: pip install pandas"):
-        results.to_pandas()
+    refused(CapabilityError, "needs pandas: pip install pandas", results.to_pandas)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refused
 from typer.testing import CliRunner
 
 import rood_papers as reproduce
@@ -137,8 +138,7 @@ def test_what_other_experiments_wrote_stays(tmp_path):
 
 def test_a_folder_of_another_size_is_refused(tmp_path):
     Toy().run(tmp_path)
-    with pytest.raises(ResultsError, match="seed differ"):
-        Toy().run(tmp_path, seed=1)
+    refused(ResultsError, "seed differ", Toy().run, tmp_path, seed=1)
 
 
 def test_a_broken_part_is_an_error_after_all_others_are_done(tmp_path):
@@ -197,8 +197,7 @@ def test_printed_numbers_are_those_of_the_papers():
     near = {"outside": "cifar100", "model": "default", "metric": "fpr95_out"}
     assert printed("pro", "table1", inside="cifar10", method="KNN", **near) == pytest.approx(0.3764)
     assert printed("aloe", "table1", method="nobody") is None
-    with pytest.raises(InputError, match="one number"):
-        printed("aloe", "table1", **facts)
+    refused(InputError, "one number", printed, "aloe", "table1", **facts)
 
 
 def test_a_claim_without_its_numbers_is_not_tested():
@@ -256,10 +255,8 @@ def test_every_experiment_has_a_name_of_its_paper_and_says_what_it_needs():
 
 
 def test_unknown_experiments_are_refused():
-    with pytest.raises(UnknownNameError, match="paper"):
-        reproduce.chosen(["aole/table1"])
-    with pytest.raises(UnknownNameError, match="experiment"):
-        reproduce.chosen(["aloe/table9"])
+    refused(UnknownNameError, "paper", reproduce.chosen, ["aole/table1"])
+    refused(UnknownNameError, "experiment", reproduce.chosen, ["aloe/table9"])
 
 
 def test_every_class_is_learnt_from_however_few_images_there_are(tmp_path, bare):
@@ -277,16 +274,13 @@ def test_a_network_in_a_folder_goes_before_the_shipped_one(tmp_path, bare):
     given = Context(SIZES["tiny"], models={"digits/ce": str(tmp_path / "digits-ce.safetensors")})
     assert own.head.in_features == given.network("digits/ce").model.head.in_features == 8
     assert shipped.head.in_features != 8
-    with pytest.raises(NotRun, match="no network cifar10-nobody"):
-        Context(SIZES["tiny"]).network("cifar10/nobody")
+    refused(NotRun, "no network cifar10-nobody", Context(SIZES["tiny"]).network, "cifar10/nobody")
 
 
 def test_images_that_are_not_there_are_not_run_but_a_mistake_by_hand_is_an_error(bare, tmp_path):
     context = Context(SIZES["tiny"], data={"dtd": f"npz:{tmp_path}/none.npz"})
-    with pytest.raises(NotRun, match="no data"):
-        context.images("svhn")
-    with pytest.raises(ValueError, match="does not exist"):
-        context.images("dtd")
+    refused(NotRun, "no data", context.images, "svhn")
+    refused(ValueError, "does not exist", context.images, "dtd")
     assert not context.has("svhn")
     assert len(context.images("digits/near")) == 32
 

@@ -238,5 +238,4 @@ def test_what_fails_while_reading_ahead_is_raised_in_its_turn():
 
     read = prefetched(items())
     assert next(read) == 1
-    with pytest.raises(ValueError, match="torn"):
-        next(read)
+    refused(ValueError, "torn", next, read)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from refusals import refused
 from small_pictures import picture, pixels, same, save
 
 from rood import data
@@ -13,8 +14,7 @@ from rood.errors import CapabilityError, DataError, UnknownNameError
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(CapabilityError, match=r"needs datasets: pip install 'rood\[hub\]'"):
-        data.load("hf:some/thing")
+    refused(CapabilityError, "needs datasets: pip install 'rood[hub]'", data.load, "hf:some/thing")
     with pytest.raises(UnknownNameError, match="no option is called 'spilt': did you mean 'split'"):
         data.load("hf:some/thing?spilt=test")
 
@@ -50,8 +50,7 @@ def test_a_saved_data_set_is_read_by_the_types_of_its_columns(hub):
     assert some.notes == ("used 4 of 8 images, evenly spaced",)
     with pytest.raises(DataError, match=r"expected one column of images .* got img, label"):
         data.load(f"hf:{hub}/disk?image=picture")
-    with pytest.raises(DataError, match="expected a column 'kind'"):
-        data.load(f"hf:{hub}/disk?label=kind")
+    refused(DataError, "expected a column 'kind'", data.load, f"hf:{hub}/disk?label=kind")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -83,5 +82,4 @@ def test_a_folder_as_the_hub_has_it_is_streamed(hub):
 def test_splits_and_names_that_are_not_there_are_refused(hub):
     with pytest.raises(DataError, match="a data set with a split 'nothing' at"):
         data.load(f"hf:{hub}/hub?split=nothing")
-    with pytest.raises(DataError, match="since rood is offline, got none"):
-        data.load("hf:nobody/nothing")
+    refused(DataError, "since rood is offline, got none", data.load, "hf:nobody/nothing")

@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import save_file
 from torch import nn
 
@@ -83,10 +84,8 @@ def test_the_zoo_and_checkpoints_go_by_their_names():
 
 
 def test_what_is_no_name_is_answered_with_what_there_is():
-    with pytest.raises(UnknownNameError, match="did you mean 'digits-ce'"):
-        load("digits-cee")
-    with pytest.raises(InputError, match=r"\.safetensors, or hf:NAME, timm:NAME, FILE\.pt2"):
-        load("some/where.onnx")
+    refused(UnknownNameError, "did you mean 'digits-ce'", load, "digits-cee")
+    refused(InputError, ".safetensors, or hf:NAME, timm:NAME, FILE.pt2", load, "some/where.onnx")
 
 
 # Python functions
@@ -147,8 +146,7 @@ def test_functions_and_weights_that_do_not_fit_are_refused_with_the_reason(modul
 
 def test_a_network_that_does_not_tell_its_size_is_asked_for_it(module):
     module.make = make_net
-    with pytest.raises(InputError, match="expected the image size for 'own_nets:make'"):
-        load("own_nets:make")
+    refused(InputError, "expected the image size for 'own_nets:make'", load, "own_nets:make")
     with pytest.raises(CapabilityError, match=r"take images of shape \(3, 9, 9\), .* size right"):
         load("own_nets:make", shape=(3, 9, 9))
 
@@ -245,8 +243,7 @@ def test_who_reads_features_that_are_none_is_told():
     assert model(x).features.equal(model(x).logits)
     with without_features(model):
         MSP(model).score(x)
-        with pytest.raises(CapabilityError, match="got one that returns logits only"):
-            KNN(model).fit([(x, y)])
+        refused(CapabilityError, "got one that returns logits only", KNN(model).fit, [(x, y)])
     KNN(model).fit([(x, y)])
 
 
@@ -275,8 +272,7 @@ def test_a_state_dict_is_no_network(tmp_path):
     torch.save(make_net().state_dict(), tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=r"say --model package.module:function --weights"):
         load(str(tmp_path / "w.pth"), shape=SHAPE)
-    with pytest.raises(CheckpointError, match="found none"):
-        load(str(tmp_path / "none.pt"), shape=SHAPE)
+    refused(CheckpointError, "found none", load, str(tmp_path / "none.pt"), shape=SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -342,10 +338,8 @@ def test_an_exported_program_with_a_pickle_inside_is_never_opened(program, tmp_p
         torch.save(Evil(), buffer, pickle_module=pickle)
         return buffer.getvalue()
 
-    with pytest.raises(CheckpointError, match="which rood never unpickles"):
-        load(tampered("marked.pt2", marked))
-    with pytest.raises(CheckpointError, match="which is more than tensors"):
-        load(tampered("swapped.pt2", swapped))
+    refused(CheckpointError, "which rood never unpickles", load, tampered("marked.pt2", marked))
+    refused(CheckpointError, "which is more than tensors", load, tampered("swapped.pt2", swapped))
     (tmp_path / "no.pt2").write_bytes(b"no archive")
     with pytest.raises(CheckpointError, match=r"damaged or not a file of torch\.export\.save"):
         load(str(tmp_path / "no.pt2"))
@@ -471,14 +465,12 @@ def test_a_network_of_timm_brings_its_configuration(monkeypatch, tmp_path):
     save_file(make_net().state_dict(), tmp_path / "w.safetensors")
     load("timm:small", weights=tmp_path / "w.safetensors")
     assert asked == [("small", True), ("small", False)]
-    with pytest.raises(CapabilityError, match="timm has no pretrained 'tall'"):
-        load("timm:tall")
+    refused(CapabilityError, "timm has no pretrained 'tall'", load, "timm:tall")
 
 
 def test_a_timm_that_does_not_import_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(CapabilityError, match="needs timm, which does not import"):
-        load("timm:resnet18")
+    refused(CapabilityError, "needs timm, which does not import", load, "timm:resnet18")
 
 
 def timm_imports():

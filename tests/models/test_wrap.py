@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from refusals import refused
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -114,8 +115,7 @@ def test_an_empty_first_batch_confirms_nothing_and_breaks_nothing():
     assert model(images()).features.shape == (12, 10)
     bad = wrap(seeded(after=lambda z: z.softmax(dim=1)))
     bad(images()[:0])
-    with pytest.raises(InputError, match="got probabilities"):
-        bad(images())
+    refused(InputError, "got probabilities", bad, images())
 
 
 def test_a_net_without_a_linear_layer_is_refused():
@@ -215,8 +215,7 @@ def test_many_detectors_share_one_forward_pass_in_fitting_and_scoring():
 
 def test_fitting_on_nothing_or_on_what_does_not_match_is_refused():
     model = wrap(seeded())
-    with pytest.raises(InputError, match="expected training images to fit on, got none"):
-        KNN(model).fit([])
+    refused(InputError, "expected training images to fit on, got none", KNN(model).fit, [])
     with pytest.raises(InputError, match="expected one label per image, got 12 images, 3 labels"):
         KNN(model).fit([(images(), torch.arange(3))])
     with pytest.raises(InputError, match="expected labels 0 to 3, got 0 to 11"):
@@ -230,8 +229,7 @@ def test_fitting_on_nothing_or_on_what_does_not_match_is_refused():
 def test_the_state_of_another_detector_is_refused():
     model = wrap(seeded())
     state = KNN(model, k=2).fit([(images(), torch.arange(12) % 4)]).fitted_state()
-    with pytest.raises(InputError, match="expected the fitted state of ViM"):
-        ViM(model).load_fitted(state)
+    refused(InputError, "expected the fitted state of ViM", ViM(model).load_fitted, state)
     with pytest.raises(NotFittedError, match=r"KNN has no bank_ yet: call fit.. first"):
         KNN(model).fitted_state()
 

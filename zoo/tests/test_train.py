@@ -1,7 +1,7 @@
 """`python -m rood_zoo.train`."""
 
-import pytest
 from bad_input import class_folder
+from refusals import refused
 
 from rood.errors import CheckpointError, DataError, InputError
 from rood.testing.world import blobs
@@ -20,8 +20,7 @@ def test_networks_are_trained_in_one_go_and_an_interrupted_run_continues(
         '[tiny-b]\nlike = "tiny-a"\ndata = "folder:nowhere"\n'
     )
     assert train.chosen(["tiny-*", "tiny-a"], recipe.names()) == ["tiny-a", "tiny-b"]
-    with pytest.raises(InputError, match="expected networks for 'none-"):
-        train.chosen(["none-*"], recipe.names())
+    refused(InputError, "expected networks for 'none-", train.chosen, ["none-*"], recipe.names())
     weights = tmp_path / "tiny-a.safetensors"
     again = lambda name: job.run(recipe.get(name), tmp_path / f"{name}.safetensors", "", half=True)
     epochs = again("tiny-a")
@@ -36,7 +35,5 @@ def test_networks_are_trained_in_one_go_and_an_interrupted_run_continues(
     weights.with_suffix(".json").unlink()
     assert not train.complete(weights)
     assert train.train_one("tiny-a", tmp_path, "cpu")
-    with pytest.raises(CheckpointError, match="expected no network"):
-        again("tiny-a")
-    with pytest.raises(DataError, match="nowhere"):
-        again("tiny-b")
+    refused(CheckpointError, "expected no network", again, "tiny-a")
+    refused(DataError, "nowhere", again, "tiny-b")
