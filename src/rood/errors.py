@@ -48,6 +48,14 @@ class ResultsError(RoodError, RuntimeError):
     """An output folder cannot be used."""
 
 
+def expect(holds: bool, what: str, *got: object) -> None:
+    """Refuse settings for which something does not hold: "expected WHAT, got GOT"."""
+    if not holds:
+        *others, last = map(str, got)
+        values = f"{', '.join(others)} and {last}" if others else last
+        raise InputError(f"expected {what}, got {values}")
+
+
 def first_line(e: BaseException) -> str:
     """The first line of an error's message, or the name of its type if empty."""
     said = str(e).strip()

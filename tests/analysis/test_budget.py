@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from refusals import refused
 from torch import nn
 
 from rood import data
@@ -196,10 +197,8 @@ def test_it_works_under_no_grad_and_leaves_the_images_alone(world):
 def test_wrong_words_are_refused(line, interior):
     with pytest.raises(UnknownNameError, match="no norm is called 'l7'"):
         minimal_eps(line, interior, 0.0, "look_in", norm="l7")
-    with pytest.raises(InputError, match="steps >= 1"):
-        minimal_eps(line, interior, 0.0, "look_in", steps=0)
-    with pytest.raises(InputError, match="at least one eps"):
-        auroc_against_eps(line, interior, interior, [])
+    refused(InputError, "steps >= 1", minimal_eps, line, interior, 0.0, "look_in", steps=0)
+    refused(InputError, "at least one eps", auroc_against_eps, line, interior, interior, [])
 
 
 @pytest.fixture(scope="module")

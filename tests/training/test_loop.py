@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -233,10 +234,8 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_data_that_cannot_be_trained_on_is_refused_at_once() -> None:
-    with pytest.raises(InputError, match="aloe needs outliers"):
-        train(new_model(), ALOE(), toy())
-    with pytest.raises(InputError, match="expected labelled images"):
-        train(new_model(), CrossEntropy(), noise())
+    refused(InputError, "aloe needs outliers", train, new_model(), ALOE(), toy())
+    refused(InputError, "expected labelled images", train, new_model(), CrossEntropy(), noise())
     two = wrap(backbones.create("small_cnn", classes=2, channels=1))
     with pytest.raises(InputError, match="expected labels 0 to 1 in 'toy', got 0 to 2"):
         train(two, CrossEntropy(), toy())

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from rood import config
 from rood.errors import ConfigError, UnknownNameError
@@ -22,8 +23,7 @@ def test_recipes_fit_the_zoo_and_never_name_a_test_set() -> None:
             assert recipe.data == "digits:inside"
             assert recipe.outliers in (None, "digits:outliers")
         assert json.dumps(asdict(recipe.settings))
-    with pytest.raises(UnknownNameError, match="did you mean 'digits-aloe'"):
-        get("digits-alo")
+    refused(UnknownNameError, "did you mean 'digits-aloe'", get, "digits-alo")
 
 
 def test_without_rood_zoo_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,7 @@ def test_a_folder_named_by_ROOD_ZOO_brings_recipes(
     assert set(names()) == {*before, "mine", "lost", "round", "about"}
     found = get("mine").settings
     assert (found.epochs, found.lr) == (3, 0.05)  # of its own digits-ce, which comes first
-    with pytest.raises(ConfigError, match="expected `like` to name another recipe, got 'nothing'"):
-        get("lost")
+    refused(ConfigError, "expected `like` to name another recipe, got 'nothing'", get, "lost")
     with pytest.raises(ConfigError, match=r"recipe about: .* another recipe, got 'round'"):
         get("round")
 

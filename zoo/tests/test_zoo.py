@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 import rood
 import rood_zoo
@@ -15,10 +16,8 @@ from rood.models.load import load_network
 def test_the_zoo_knows_its_networks() -> None:
     assert {"digits-ce", "digits-aloe"} <= set(zoo.names())
     assert rood.zoo is zoo
-    with pytest.raises(UnknownNameError, match="did you mean 'digits-aloe'"):
-        zoo.load("digits-alo")
-    with pytest.raises(UnknownNameError, match="did you mean 'digits-ce'"):
-        zoo.card("digit-ce")
+    refused(UnknownNameError, "did you mean 'digits-aloe'", zoo.load, "digits-alo")
+    refused(UnknownNameError, "did you mean 'digits-ce'", zoo.card, "digit-ce")
 
 
 def test_without_rood_zoo_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from rood.attacks.base import Attack, Goal
 from rood.data.procedural import draw
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.odin import ODIN
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.goals import Encoder as Encoder
 from rood.goals import features as features
 from rood.goals import match as match
@@ -180,8 +180,7 @@ def attack_pairs(
     if x_in.shape != starts.shape:
         shapes = f"{tuple(x_in.shape)} and {tuple(starts.shape)}"
         raise InputError(f"expected one start for each in-distribution image, got {shapes}")
-    if batch < 1 or len(x_in) == 0:
-        raise InputError(f"expected images and batch >= 1, got {len(x_in)} and {batch}")
+    expect(batch >= 1 and len(x_in) > 0, "images and batch >= 1", len(x_in), batch)
     found, error, losses = [], [], []
     for x, start in zip(x_in.split(batch), starts.split(batch), strict=True):
         with torch.no_grad():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rood.attacks.base import value_and_gradient
 from rood.detectors.base import Detector, ScoreFunction, check_images
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.metrics import Floats, Interval, summary
 from rood.shapes import Images, Scores
 
@@ -68,8 +68,7 @@ class Trajectory:
 
     def norms(self, norm: Norm) -> Float[Tensor, "t b"]:
         """How far each iterate is from its start."""
-        if norm not in ("l2", "linf"):
-            raise InputError(f"expected the norm l2 or linf, got {norm!r}")
+        expect(norm in ("l2", "linf"), "the norm l2 or linf", repr(norm))
         return self.l2 if norm == "l2" else self.linf
 
     def common_range(self, norm: Norm) -> tuple[float, float]:
@@ -88,8 +87,7 @@ class Trajectory:
 
     def _between(self, values: Tensor, norm: Norm, r: float) -> Scores | None:
         low, high = self.common_range(norm)
-        if not r >= 0:
-            raise InputError(f"expected a norm of at least 0, got {r:g}")
+        expect(r >= 0, "a norm of at least 0", f"{r:g}")
         return _interpolated(self.norms(norm), values.double(), r) if low <= r <= high else None
 
 
@@ -163,8 +161,7 @@ def trajectory(
     """
     if direction not in ("look_in", "look_out"):
         raise InputError(f"expected the direction look_in or look_out, got {direction!r}")
-    if sign_of_zero not in (-1, 0, 1):
-        raise InputError(f"expected a sign of zero of -1, 0 or 1, got {sign_of_zero}")
+    expect(sign_of_zero in (-1, 0, 1), "a sign of zero of -1, 0 or 1", sign_of_zero)
     if records < 2:
         raise InputError(f"expected at least 2 records, got {records}: the start is one of them")
     function = _checked(score, x, step)
@@ -229,8 +226,7 @@ def auroc_curve(trajectory: Trajectory, clean: Known, norm: Norm, points: int = 
     >>> curve.value[0]
     np.float64(0.5)
     """
-    if points < 2:
-        raise InputError(f"expected at least 2 points of a curve, got {points}")
+    expect(points >= 2, "at least 2 points of a curve", points)
     norms = trajectory.norms(norm)
     radius = np.linspace(norms.min().item(), norms.max().item(), points)
     found = [auroc_at(trajectory, clean, norm, float(r)) for r in radius]

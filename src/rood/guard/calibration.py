@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.metrics import Interval, false_alarm_at, wilson
 
 SLACK = 1e-9  # 0.05 * 200 must count as 10 despite rounding
@@ -77,7 +77,6 @@ def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
         )
     rank = values.size + 1 - math.floor(rate * (values.size + 1) * (1 + SLACK))
     threshold = float(np.partition(values, rank - 1)[rank - 1])
-    if not math.isfinite(threshold):
-        raise InputError(f"expected finite scores to set a threshold by, got {threshold}")
+    expect(math.isfinite(threshold), "finite scores to set a threshold by", threshold)
     rejected = int((values > threshold).sum())
     return Calibration(rate=rate, n=values.size, rank=rank, threshold=threshold, rejected=rejected)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rood.errors import InputError, ResultsError
+from rood.errors import ResultsError, expect
 from rood.evaluation.store import readable_errors
 from rood.guard.calibration import Calibration
 from rood.metrics import wilson
@@ -37,8 +37,7 @@ class DriftLog:
     _seen: list[bool] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InputError(f"expected at least one image per window, got {self.window}")
+        expect(self.window >= 1, "at least one image per window", self.window)
         with readable_errors(self.path), self.path.open("a+b") as file:
             file.seek(0)
             head = file.readline(1000)

@@ -12,7 +12,7 @@ import torch
 
 from rood._files import as_utf8
 from rood.data.images import EXTENSIONS, decode, resize
-from rood.errors import DataError, InputError
+from rood.errors import DataError, expect
 from rood.evaluation.run import Step
 from rood.guard.drift import DriftLog
 from rood.guard.guard import Guard
@@ -37,8 +37,7 @@ class FolderScores:
     rejected: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise InputError(f"expected at least one image per batch, got {self.batch_size}")
+        expect(self.batch_size >= 1, "at least one image per batch", self.batch_size)
         self.files = images_below(self.root)
 
     def run(self, table: TextIO, drift: DriftLog | None = None) -> Iterator[Step]:

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rood.errors import InputError
+from rood.errors import expect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +16,8 @@ class Augment:
     augmix: float = 0.0  # severity of AugMix, at most 10 (its paper: 3); 0: none
 
     def __post_init__(self) -> None:
-        if self.shift < 0:
-            raise InputError(f"expected a shift of 0 or more pixels, got {self.shift}")
-        if not 0 <= self.augmix <= 10:
-            raise InputError(f"expected an augmix severity from 0 to 10, got {self.augmix}")
+        expect(self.shift >= 0, "a shift of 0 or more pixels", self.shift)
+        expect(0 <= self.augmix <= 10, "an augmix severity from 0 to 10", self.augmix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,25 +42,16 @@ class Settings:
     robust: int = 0  # held-out images attacked after each epoch; 0: none
 
     def __post_init__(self) -> None:
-        _positive(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            save_every=self.save_every,
-        )
-        if self.optimizer not in ("sgd", "adam"):
-            raise InputError(f"expected the optimizer 'sgd' or 'adam', got {self.optimizer!r}")
-        if self.outlier_batch is not None:
-            _positive(outlier_batch=self.outlier_batch)
-        if not (0 <= self.warmup < 1 and 0 < self.momentum < 1 and self.weight_decay >= 0):
-            raise InputError(
-                "expected 0 <= warmup < 1, 0 < momentum < 1 and weight_decay >= 0, got "
-                f"{self.warmup}, {self.momentum} and {self.weight_decay}"
-            )
-        if not (0 <= self.ema < 1 and self.robust >= 0):
-            raise InputError(
-                f"expected 0 <= ema < 1 and robust >= 0 images, got {self.ema} and {self.robust}"
-            )
+        for name in ("epochs", "batch_size", "lr", "save_every", "outlier_batch"):
+            value = getattr(self, name)
+            expect(value is None or value > 0, f"{name} > 0", value)
+        known = self.optimizer in ("sgd", "adam")
+        expect(known, "the optimizer 'sgd' or 'adam'", repr(self.optimizer))
+        expect(0 <= self.warmup < 1, "0 <= warmup < 1", self.warmup)
+        expect(0 < self.momentum < 1, "0 < momentum < 1", self.momentum)
+        expect(self.weight_decay >= 0, "weight_decay >= 0", self.weight_decay)
+        expect(0 <= self.ema < 1, "0 <= ema < 1", self.ema)
+        expect(self.robust >= 0, "robust >= 0 images", self.robust)
 
     def lr_at(self, share: float) -> float:
         """The learning rate after a share of all steps."""
@@ -73,9 +62,3 @@ class Settings:
     def identity(self) -> dict[str, Any]:
         """The settings that the weights depend on."""
         return {k: v for k, v in asdict(self).items() if k not in ("save_every", "robust")}
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise InputError(f"expected {name} > 0, got {value}")

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.backbones._norm import Norm
 from rood.models.backbones._resnet import ResNet
 from rood.shapes import Images
@@ -26,8 +26,7 @@ class CifarResNet(ResNet):
         width: int = 16,
         norm: Norm = "batch",
     ) -> None:
-        if depth < 8 or (depth - 2) % 6:
-            raise InputError(f"expected depth = 6 n + 2, got {depth}")
+        expect(depth >= 8 and (depth - 2) % 6 == 0, "depth = 6 n + 2", depth)
         super().__init__(
             [(depth - 2) // 6] * 3,
             classes=classes,

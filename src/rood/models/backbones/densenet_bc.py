@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Generator, nn
 
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.models.backbones._densenet import DenseNet
 
 
@@ -28,8 +28,7 @@ class DenseNetBC(DenseNet):
     ) -> None:
         if depth < 10 or (depth - 4) % 6 or growth < 1:
             raise InputError(f"expected depth = 6 n + 4 and growth >= 1, got {depth} and {growth}")
-        if init not in ("he", "aloe"):
-            raise InputError(f"expected init 'he' or 'aloe', got {init!r}")
+        expect(init in ("he", "aloe"), "init 'he' or 'aloe'", repr(init))
         super().__init__(
             nn.Conv2d(channels, 2 * growth, 3, padding=1, bias=False),
             2 * growth,

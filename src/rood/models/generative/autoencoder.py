@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.generative.base import Generative
 from rood.shapes import Features, Images
 
@@ -29,11 +29,9 @@ class AutoEncoderNetwork(Generative):
         numbers: int = 64,  # of the code
     ) -> None:
         super().__init__(classes=classes, channels=channels)
-        if size % 4 or not 1 <= numbers <= channels * size**2 / NARROW:
-            raise InputError(
-                f"expected a side divisible by 4 and 1 to {channels * size**2 // NARROW} numbers "
-                f"of code, a twelfth of the image, got {size} and {numbers}"
-            )
+        most = channels * size**2 // NARROW
+        what = f"a side divisible by 4 and 1 to {most} numbers of code, a twelfth of the image"
+        expect(size % 4 == 0 and 1 <= numbers <= most, what, size, numbers)
         side = size // 4
         self.size = size
         self.encoder = nn.Sequential(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.functional import pad
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.generative.base import Generative
 from rood.shapes import Features, Images, Scores
 
@@ -163,8 +163,7 @@ class Coupling(nn.Module):
 
     def __init__(self, channels: int, width: int, kind: CouplingKind) -> None:
         super().__init__()
-        if kind not in get_args(CouplingKind):
-            raise InputError(f"expected an affine or additive coupling, got {kind!r}")
+        expect(kind in get_args(CouplingKind), "an affine or additive coupling", repr(kind))
         self.affine = kind == "affine"
         half = channels // 2
         self.enter = Conv(half, width, 3, padding=1)
@@ -239,11 +238,9 @@ class GlowNetwork(Generative):
         bits: int = 8,  # per pixel that the flow sees
     ) -> None:
         super().__init__(classes=classes, channels=channels)
-        if levels < 1 or steps < 1 or not 1 <= bits <= DEPTH:
-            raise InputError(
-                f"expected levels >= 1, steps >= 1 and bits from 1 to {DEPTH}, got {levels}, "
-                f"{steps} and {bits}"
-            )
+        holds = levels >= 1 and steps >= 1 and 1 <= bits <= DEPTH
+        what = f"levels >= 1, steps >= 1 and bits from 1 to {DEPTH}"
+        expect(holds, what, levels, steps, bits)
         self.bins = 2**bits
         self.levels = nn.ModuleList()
         self.priors = nn.ModuleList()  # of the split-off half, given the other half

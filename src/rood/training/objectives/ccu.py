@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.models.generative.mixtures import WIDER, Kept, Mixtures, fitted
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
@@ -39,11 +39,10 @@ class CCU(Objective):
     axes: int = 100  # principal axes of the metric, each with a scale
 
     def __post_init__(self) -> None:
-        if not (self.weight > 0 and self.rate >= 0 and min(self.centroids, self.axes) >= 1):
-            raise InputError(
-                "expected weight > 0, rate >= 0, centroids >= 1 and axes >= 1, got "
-                f"{self.weight}, {self.rate}, {self.centroids} and {self.axes}"
-            )
+        counts = self.centroids, self.axes
+        holds = self.weight > 0 and self.rate >= 0 and min(counts) >= 1
+        what = "weight > 0, rate >= 0, centroids >= 1 and axes >= 1"
+        expect(holds, what, self.weight, self.rate, *counts)
 
     @classmethod
     def example(cls) -> "CCU":

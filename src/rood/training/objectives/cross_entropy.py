@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Generator
 from torch.nn.functional import cross_entropy
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.model import Model
 from rood.training.objectives.base import Batch, Loss, Objective
 
@@ -21,8 +21,7 @@ class CrossEntropy(Objective):
     smoothing: float = 0.0  # share of the label that goes evenly to all classes
 
     def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise InputError(f"expected 0 <= smoothing < 1, got {self.smoothing}")
+        expect(0 <= self.smoothing < 1, "0 <= smoothing < 1", self.smoothing)
 
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         z = model(batch.x).logits.float()

@@ -7,7 +7,7 @@ import torch
 from torch import Generator
 from torch.nn.functional import cross_entropy, relu
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.model import Model
 from rood.training.objectives.base import Batch, Loss, Objective
 from rood.training.objectives.robust import check_weight
@@ -30,11 +30,8 @@ class EnergyOE(Objective):
 
     def __post_init__(self) -> None:
         check_weight(self.weight)
-        if not self.m_in <= self.m_out:
-            raise InputError(
-                f"expected m_in <= m_out, as ID energies are lower, got {self.m_in} and "
-                f"{self.m_out}"
-            )
+        ordered = self.m_in <= self.m_out
+        expect(ordered, "m_in <= m_out, as ID energies are lower", self.m_in, self.m_out)
 
     @classmethod
     def example(cls) -> "EnergyOE":

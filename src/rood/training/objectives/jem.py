@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.generative.sgld import log_density, sampled
 from rood.models.model import Model
 from rood.seeds import beside
@@ -44,19 +44,13 @@ class JEM(Objective):
     fresh: float = 0.05  # share of chains restarted from uniform noise
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.replay < 1:
-            raise InputError(
-                f"expected steps >= 1 and replay >= 1, got {self.steps} and {self.replay}"
-            )
-        if not (self.step > 0 and min(self.weight, self.calm, self.noise, self.blur) >= 0):
-            raise InputError(
-                "expected step > 0 and weight, calm, noise, blur >= 0, got "
-                f"{self.step}, {self.weight}, {self.calm}, {self.noise} and {self.blur}"
-            )
-        if self.reach is not None and not self.reach > 0:
-            raise InputError(f"expected a reach > 0, or none, got {self.reach}")
-        if not 0 <= self.fresh <= 1:
-            raise InputError(f"expected a share 0 <= fresh <= 1, got {self.fresh}")
+        counts = self.steps, self.replay
+        expect(min(counts) >= 1, "steps >= 1 and replay >= 1", *counts)
+        rest = self.weight, self.calm, self.noise, self.blur
+        holds = self.step > 0 and min(rest) >= 0
+        expect(holds, "step > 0 and weight, calm, noise, blur >= 0", self.step, *rest)
+        expect(self.reach is None or self.reach > 0, "a reach > 0, or none", self.reach)
+        expect(0 <= self.fresh <= 1, "a share 0 <= fresh <= 1", self.fresh)
 
     @classmethod
     def example(cls) -> "JEM":

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rood.attacks.pgd import PGD
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Images, Logits, Scores
@@ -41,8 +41,7 @@ class Robust(Objective):
                 f"expected steps x step >= eps = {self.eps:g}, so that the inner attack can reach "
                 f"the border, got {attack.steps} x {self.step:g}: take more or larger steps"
             )
-        if self.bn not in ("eval", "train"):
-            raise InputError(f"expected bn to be 'eval' or 'train', got {self.bn!r}")
+        expect(self.bn in ("eval", "train"), "bn to be 'eval' or 'train'", repr(self.bn))
 
     @property
     def attack(self) -> PGD:
@@ -99,10 +98,8 @@ def hardest(
 
 def check_mining(keep: float, skip: float) -> None:
     """Refuse shares of the outliers outside (0, 1]."""
-    if not (keep > 0 and skip >= 0 and keep + skip <= 1):
-        raise InputError(
-            f"expected shares keep > 0 and skip >= 0 with keep + skip <= 1, got {keep} and {skip}"
-        )
+    holds = keep > 0 and skip >= 0 and keep + skip <= 1
+    expect(holds, "shares keep > 0 and skip >= 0 with keep + skip <= 1", keep, skip)
 
 
 def weighed(losses: Scores, n: int, weight: float) -> Loss:
@@ -112,8 +109,7 @@ def weighed(losses: Scores, n: int, weight: float) -> Loss:
 
 def check_weight(weight: float) -> None:
     """Refuse a negative weight of the outliers."""
-    if not weight >= 0:
-        raise InputError(f"expected a weight >= 0 of the outliers, got {weight}")
+    expect(weight >= 0, "a weight >= 0 of the outliers", weight)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import torch
 from torch import Generator
 from torch.nn.functional import cross_entropy
 
-from rood.errors import InputError
+from rood.errors import expect
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
 from rood.training.objectives.base import Batch, Loss
@@ -27,8 +27,7 @@ class TRADES(Robust):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.beta >= 0:
-            raise InputError(f"expected beta >= 0, got {self.beta}")
+        expect(self.beta >= 0, "beta >= 0", self.beta)
 
     @property
     def searching_passes(self) -> int:
