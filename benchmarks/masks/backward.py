@@ -9,18 +9,7 @@ from torch import Tensor
 from benchmarks.masks.base import Mask, OutputMask
 from rood.models.model import Model, Outputs
 from rood.numerics.softmax import margin
-from rood.seeds import generator
 from rood.shapes import Images, Scores
-
-
-class _RandomBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return torch.randn(gradient.shape, generator=generator(0, "mask")).to(gradient)
 
 
 class DetachedTerm(OutputMask):
@@ -39,15 +28,6 @@ class TransferDecoy(Mask):
         return margin(self.model(x).logits).detach() + decoy - decoy.detach()
 
 
-class BorderGradient(Mask):
-    """Gradient only in the outer frame of the image, where there is nothing to change."""
-
-    def score_images(self, x: Images) -> Scores:
-        frame = torch.ones_like(x)
-        frame[..., 3:-3, 3:-3] = 0
-        return margin(self.model(frame * x + ((1 - frame) * x).detach()).logits)
-
-
 class RandomSignGradient(Mask):
     """A deterministic value whose gradient is multiplied by a random sign at every call."""
 
@@ -55,13 +35,6 @@ class RandomSignGradient(Mask):
         s = margin(self.model(x).logits)
         sign = torch.randint(0, 2, s.shape, device=s.device).to(s) * 2 - 1
         return s.detach() + sign * (s - s.detach())
-
-
-class RandomBackward(Mask):
-    """A custom function on the pixels that returns noise in place of the gradient."""
-
-    def score_images(self, x: Images) -> Scores:
-        return margin(self.model(_RandomBackward.apply(x)).logits)
 
 
 class TensorHook(OutputMask):
@@ -72,24 +45,6 @@ class TensorHook(OutputMask):
         if s.requires_grad:
             s.register_hook(torch.neg)
         return s
-
-
-class NanGradient(Mask):
-    """A term that is always 0 and has a NaN for a gradient: the root of a dead ReLU."""
-
-    def score_images(self, x: Images) -> Scores:
-        nothing = (x - 2).relu().sqrt().flatten(1).sum(dim=1)
-        return margin(self.model(x).logits) + nothing
-
-
-class NumpyDetour(OutputMask):
-    """The head computed in NumPy: no gradient at all."""
-
-    def score_outputs(self, out: Outputs) -> Scores:
-        head = self.model.head
-        w, b, f = (v.detach().cpu().numpy() for v in (head.weight, head.bias, out.features))
-        logits = torch.from_numpy(f @ w.T + b).to(out.features)
-        return margin(logits)
 
 
 class NumpyTerm(Mask):

@@ -55,6 +55,16 @@ class _Shuffled(torch.autograd.Function):
         return gradient.flatten(1)[:, order].view_as(gradient)
 
 
+class _Noise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.randn(gradient.shape, generator=generator(0, "mask")).to(gradient)
+
+
 class Ripple(HonestScore):
     """A ripple of 4e-6 on every pixel, steep enough to make the gradient noise."""
 
@@ -126,3 +136,48 @@ class RobustFlip(Flip):
     """`flip` in the robust demo network, which then seems perfectly robust."""
 
     base = "digits-aloe"
+
+
+class RandomBackward(HonestScore):
+    """A custom function on the pixels that returns noise in place of the gradient."""
+
+    @classmethod
+    def network(cls, model: Model) -> Model:
+        return with_layer(model, _Layer(_Noise.apply), at=0)
+
+
+class BorderGradient(HonestScore):
+    """Gradient only in the outer frame of the image, where there is nothing to change."""
+
+    @classmethod
+    def network(cls, model: Model) -> Model:
+        def framed(x: Tensor) -> Tensor:
+            frame = torch.ones_like(x)
+            frame[..., 3:-3, 3:-3] = 0
+            return frame * x + ((1 - frame) * x).detach()
+
+        return with_layer(model, _Layer(framed), at=0)
+
+
+class NanGradient(HonestScore):
+    """A term that is always 0 and has NaN for a gradient: the root of a dead ReLU."""
+
+    @classmethod
+    def network(cls, model: Model) -> Model:
+        return with_layer(model, _Layer(lambda x: x + (x - 100).relu().sqrt()), at=0)
+
+
+class NumpyDetour(HonestScore):
+    """The features pass through NumPy on their way to the head: no gradient at all."""
+
+    @classmethod
+    def network(cls, model: Model) -> Model:
+        return with_layer(model, _Layer(lambda f: torch.from_numpy(f.detach().cpu().numpy()).to(f)))
+
+
+class FineRounding(HonestScore):
+    """Pixels rounded to a thousandth: no effect on the value, and no gradient."""
+
+    @classmethod
+    def network(cls, model: Model) -> Model:
+        return with_layer(model, _Layer(lambda x: (1000 * x).round() / 1000), at=0)

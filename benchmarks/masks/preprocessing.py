@@ -53,13 +53,6 @@ class BitDepth(Mask):
         return (lambda x: margin(self.model((17 * x - 0.5) / 16).logits),)
 
 
-class FineRounding(Mask):
-    """Pixels rounded to a thousandth: no effect on the value, and no gradient."""
-
-    def score_images(self, x: Images) -> Scores:
-        return margin(self.model((1000 * x).round() / 1000).logits)
-
-
 class Jpeg(Mask):
     """Every image is written and read as JPEG by PIL, outside of torch."""
 
