@@ -1,6 +1,7 @@
 """What the generated pages share: rows read from JSON lines, tables and numbers."""
 
 import json
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,11 @@ from rood.metrics import Interval
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 Row = dict[str, Any]
+
+
+def texts(page: str) -> dict[str, Any]:
+    """The prose and printed numbers of a page, which stand beside the module that fills it in."""
+    return tomllib.loads((Path(__file__).parent / f"{page}.toml").read_text(encoding="utf-8"))
 
 
 def read(*paths: Path) -> list[Row]:

@@ -9,6 +9,7 @@ import inspect
 import json
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,13 @@ from torch import Tensor, nn
 from benchmarks.bare import Normalise
 from rood.metrics import auroc
 from rood.models.model import Model
+from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "results" / "parity.jsonl"
 PAGE = ROOT / "docs" / "parity.md"
 BAR = 0.999
+TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 Score = Callable[[Tensor], Tensor]  # images in [0, 1] to one score each
 
@@ -179,14 +182,14 @@ def _head(run: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]) -> str:
     checked = [v for v in other if v is not None]
     title = f"# The same scores as pytorch-ood {run['pytorch_ood']}"
     note = "<!-- written by `make peers` from docs/results/parity.jsonl; do not edit -->"
-    text = (
-        "rood's detectors beside those of pytorch-ood, an independent library, on one network "
-        f"and the same {run['images']} images, with the same hyper-parameters. The measure is "
-        "Spearman's rank correlation of the two scores. "
-        f"{len(same)} pairs have the same definition, and their lowest correlation is "
-        f"{min(same):.6f} ({BAR} is required). {len(other)} differ in definition; {len(checked)} "
-        "of these were checked with ours changed to their definition: the lowest is then "
-        f"{min(checked, default=1):.6f}."
+    text = TEXT["head"].format(
+        run=run,
+        bar=BAR,
+        same=len(same),
+        lowest=min(same),
+        other=len(other),
+        checked=len(checked),
+        lowest_checked=min(checked, default=1),
     )
     return "\n\n".join([title, note, _wrapped(text)])
 
@@ -204,15 +207,13 @@ def _wrapped(text: str, bullet: str = "") -> str:
 
 
 def _table(pairs: Sequence[Mapping[str, Any]]) -> str:
-    lines = [
-        "| rood | pytorch-ood | options | same definition | Spearman | AUROC ours | AUROC theirs |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ("rood", "pytorch-ood", "options", "same definition", "Spearman")
+    lines = []
     for r in pairs:
         mark = "yes" if r["same_definition"] else "no"
-        numbers = f"{r['spearman']:.4f} | {r['auroc_ours']:.4f} | {r['auroc_theirs']:.4f}"
-        lines.append(f"| `{r['detector']}` | {r['theirs']} | {_options(r)} | {mark} | {numbers} |")
-    return "\n".join(lines)
+        numbers = (f"{r[k]:.4f}" for k in ("spearman", "auroc_ours", "auroc_theirs"))
+        lines.append([f"`{r['detector']}`", r["theirs"], _options(r), mark, *numbers])
+    return table([*head, "AUROC ours", "AUROC theirs"], lines)
 
 
 def _options(row: Mapping[str, Any]) -> str:
@@ -244,40 +245,23 @@ def _gradients(pairs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str,
     ours = {r["detector"]: r["gradient_ours"] for r in pairs}
     cut = sorted((n for n, yes in reached.items() if not yes), key=str.lower)
     whole = sorted(set(reached) - set(cut), key=str.lower)
-    text = (
-        "Does autograd reach the pixels from the score? In rood it does for "
-        f"{sum(ours.values())} of the {len(ours)} detectors compared, in pytorch-ood for "
-        f"{len(whole)} of its {len(reached)} detectors: {', '.join(whole)}. The other {len(cut)} "
-        f"cut the gradient: {', '.join(cut)}."
+    text = TEXT["gradients"].format(
+        reached=sum(ours.values()),
+        ours=len(ours),
+        theirs=len(reached),
+        **{"whole": len(whole), "whole_names": ", ".join(whole)},
+        **{"cut": len(cut), "cut_names": ", ".join(cut)},
     )
     return f"## Can the score be attacked?\n\n{_wrapped(text)}"
 
 
 def _left_out(run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
-    bullets = [
-        f"Only in pytorch-ood: {', '.join(r['theirs'] for r in others)}.",
-        f"Only in rood: {', '.join(f'`{n}`' for n in run['only_ours'])}.",
-        "One small network on grey 28x28 images, in float32 on a CPU: differences that appear "
-        f"only on large networks, on a GPU or with more than {run['classes']} classes are not "
-        "tested.",
-        "Options that only one side has: our class-averaged covariance, our regression over "
-        "layers, their KNN without normalisation, their choice of the score behind ReAct, ASH, "
-        "SCALE, DICE and RankFeat (the energy here), their GradNorm of all parameters.",
-        "Rank correlation and AUROC only: scores may differ by any increasing function.",
-    ]
+    theirs = ", ".join(r["theirs"] for r in others)
+    ours = ", ".join(f"`{n}`" for n in run["only_ours"])
+    bullets = [t.format(theirs=theirs, ours=ours, **run) for t in TEXT["left_out"]]
     return "\n".join(["## Not compared", "", *(_wrapped(b, "- ") for b in bullets)])
 
 
 def _conditions(run: Mapping[str, Any]) -> str:
     sets = ", ".join(f"{name} {n}" for name, n in run["sets"].items())
-    text = (
-        f"Network `{run['network']}`; fitted on {run['fitted_on']} training images, temperatures "
-        f"on {run['calibrated_on']} others. AUROC is the first set of images against all the "
-        f"others together: {sets}. Measured {run['date']} with rood {run['rood']}, pytorch-ood "
-        f"{run['pytorch_ood']}, torch {run['torch']}, scikit-learn {run['scikit_learn']} and "
-        f"Python {run['python']} on {run['hardware']}, in {run['seconds']} seconds. `make peers` "
-        "repeats the measurement in a separate environment; Fashion-MNIST and notMNIST are used "
-        "only where `ROOD_DATA` names a folder that has them. pytorch-ood was loaded with "
-        "stand-ins for torchvision, which none of its detectors uses."
-    )
-    return f"## Conditions\n\n{_wrapped(text)}"
+    return f"## Conditions\n\n{_wrapped(TEXT['conditions'].format(run=run, sets=sets))}"
