@@ -8,17 +8,4 @@ figures are data, in fort.toml.
 from rood_papers.fort import claims, figures, tables
 from rood_papers.framework.paper import experiments
 
-PARTS = {
-    "lines": tables.lines,
-    "text": tables.text,
-    "moved": figures.moved,
-    "scores": figures.scores,
-    "curves": figures.curves,
-}
-CLAIMS = {
-    "table1": claims.table1,
-    "table3": claims.table3,
-    "table4": claims.table4,
-    "table5": claims.table5,
-}
-EXPERIMENTS = experiments("fort", PARTS, CLAIMS)
+EXPERIMENTS = experiments("fort", vars(tables) | vars(figures), vars(claims))

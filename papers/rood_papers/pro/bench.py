@@ -33,41 +33,14 @@ BASES: dict[str, Base] = {
 }
 # what each rectifies: GEN and temperature with the options that were chosen together with the step
 PLAIN = {"PRO-MSP": "MSP", "PRO-ENT": "Entropy", "PRO-MSP-T": "MSP-T", "PRO-GEN": "GEN, PRO's base"}
-_GRIDS = {  # by row
-    "ODIN": "openood/odin",
-    "GEN": "openood/gen",
-    "KNN": "openood/knn",
-    "ASH": "openood/ash_b",
-    "Scale": "openood/scale",
-    "PRO-MSP": "pro/pro_msp",
-    "PRO-ENT": "pro/pro_entropy",
-    "PRO-MSP-T": "pro/pro_msp_t",
-    "PRO-GEN": "pro/pro_gen",
-}
+FILE = read("pro")
+NOTES, OTHERS, _GRIDS = FILE["notes"], FILE["detectors"], FILE["grids"]  # the last two by row
 _LETTERS = {"top": "M", "steps": "K"}  # of the papers
-NOTES = read("pro")["notes"]
 LEAST, LARGEST = NOTES["least"], NOTES["largest"]  # of the steps tried
 UNIT = 0.25  # of the paper's steps on plain networks, in pixels; on robust ones they are pixels
 ON_VALIDATION = {"TempScaling"}  # fitted there, as OpenOOD does; all others on training images
 # some of their classes are CIFAR's too
 SHARED = ("tiny-imagenet", "tiny-imagenet/tuning", "scenes")
-OTHERS = {  # rows of the tables by registry name
-    "MSP": "msp",
-    "Entropy": "entropy",
-    "TempScaling": "temperature_scaling",
-    "ODIN": "odin",
-    "MDS": "mahalanobis",
-    "RMDS": "relative_mahalanobis",
-    "GEN": "gen",
-    "EBO": "energy",
-    "MLS": "max_logit",
-    "VIM": "vim",
-    "KNN": "knn",
-    "ASH": "ash_b",
-    "Scale": "scale",
-}
-
-
 _FAR = ("mnist", "svhn", "dtd", "scenes")
 CIFAR10 = World(
     "cifar10",

@@ -20,6 +20,7 @@ from rood_papers.pro.bench import (
     BASES,
     CIFAR10,
     CIFAR100,
+    FILE,
     NOTES,
     PLAIN,
     TunedBench,
@@ -31,19 +32,8 @@ ATTACKS = ("clean", "standard")  # of pro/adaptive
 METRICS = ("auroc", "fpr95_out")
 GAIN = "auroc_gain"  # over the base
 OVER = {**PLAIN, "ODIN": "MSP"}  # whose gain is asked for, and over which base
-ROWS1 = (
-    *("MSP", "ODIN", "MDS", "GEN", "EBO", "VIM", "KNN", "ASH", "Scale"),
-    *(*BASES, PLAIN["PRO-GEN"]),
-)
-ROWS2 = (
-    *("MSP", "Entropy", "TempScaling", "GEN", "VIM", "KNN", "ODIN", "EBO", "MLS", "RMDS", "Scale"),
-    *BASES,
-)
-PAPERS_NAMES = {  # of the sets
-    "cifar100/test": "cifar100",
-    "cifar10/test": "cifar10",
-    "scenes": "places365",
-}
+ROWS1 = (*FILE["rows"]["table1"], *BASES, PLAIN["PRO-GEN"])
+ROWS2 = (*FILE["rows"]["table2"], *BASES)
 GROUPS = ("near", "far", "mean")
 
 
@@ -139,7 +129,7 @@ def _printed(place: str, world: World, net: str, row: str, name: str, metric: st
         base = OVER[row].partition(",")[0]
         pair = [_printed(place, world, net, m, name, "auroc") for m in (row, base)]
         return None if pair[0] is None or pair[1] is None else pair[0] - pair[1]
-    outside = PAPERS_NAMES.get(name, name)
+    outside = FILE["sets"].get(name, name)
     facts = {"inside": world.name, "model": net, "method": row, "metric": metric}
     return printed("pro", place, outside=outside, **facts)
 
