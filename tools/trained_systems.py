@@ -39,7 +39,7 @@ def systems(rows: list[Cell]) -> Iterator[Sequence[str]]:
     for (row, column), of in sorted(_lines(rows).items(), key=lambda line: line[0][0]):
         auroc = {a: _number(of[a, m].ours) for a, m in of if m == "auroc"}
         matched, fall = of["matched", "auroc"], of["matched", "last_fall"].ours or 0.0
-        direct = of.get(("direct", "auroc"), Cell(experiment="", row="", column="", metric=""))
+        direct = of.get(("direct", "auroc"), Cell("", "", "", ""))
         word, _, match = direct.note.partition(", ")
         bound = f" {auroc['certified']}" if word == "proven" else ""
         yield [

@@ -223,14 +223,9 @@ def table4(place: str, context: Context) -> Iterator[Part]:
             for preset in ("clean", "paper", "official"):
                 metric = "accuracy" if preset == "clean" else "robust_accuracy"
                 facts = {"inside": world.name, "method": row, "metric": metric}
-                cell = Cell(
-                    experiment=f"aloe/{place}",
-                    row=row,
-                    column=world.name,
-                    metric=metric,
-                    attack=preset,
-                    paper=printed("aloe", "table4", **facts),
-                )
+                known = printed("aloe", "table4", **facts)
+                of = f"aloe/{place}", row, world.name, metric
+                cell = Cell(*of, attack=preset, paper=known)
                 make = partial(_right, context, world, role, preset, cell)
                 yield Part(f"{world.name}/{role}/{preset}", (cell,), make)
 
@@ -310,14 +305,9 @@ def figure2(place: str, context: Context) -> Iterator[Part]:
     """A histogram of each side in each panel."""
     for world in worlds(context, "cifar10"):
         for title, role, detector, attacked in PANELS:
-            cell = Cell(
-                experiment=f"aloe/{place}",
-                row=title,
-                column="score, higher is more OOD",
-                metric="share of images",
-                kind="point",
-                attack="paper" if attacked else "clean",
-            )
+            attack = "paper" if attacked else "clean"
+            of = f"aloe/{place}", title, "score, higher is more OOD", "share of images"
+            cell = Cell(*of, kind="point", attack=attack)
             make = partial(_panel, context, world, role, detector, cell)
             yield Part(f"{world.name}/{title}", (cell,), make)
 

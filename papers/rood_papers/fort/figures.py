@@ -10,7 +10,7 @@ from rood.analysis.trajectory import Direction, Norm, auroc_curve
 from rood.metrics import Interval
 from rood_papers.fort.systems import FILE, Case, ready, walk
 from rood_papers.fort.tables import lines_of
-from rood_papers.framework.cells import Cell
+from rood_papers.framework.cells import Cell, point
 from rood_papers.framework.context import Context
 from rood_papers.framework.experiment import Part
 from rood_papers.framework.intervals import histogram
@@ -56,10 +56,10 @@ def _moved(
     for cell, score in zip(cells, (scores[0], scores[-1]), strict=True):
         yield cell.found(float(score), network=s.network)
     empty = _empty(cells[0].experiment, "the image", "linf", "score")
-    point = replace(empty, row=case.method, network=s.network)
+    step = replace(empty, row=case.method, network=s.network)
     for r, score in zip(way.linf[:, 0].tolist(), scores, strict=True):
-        yield point.found(float(score), x=255 * r)
-    bar = replace(point, column="score", metric="share of images")
+        yield step.found(float(score), x=255 * r)
+    bar = replace(step, column="score", metric="share of images")
     clean = {"in-distribution": s.clean_in, "OOD": s.clean_out}
     for group, x, share in histogram(clean, BARS):
         yield bar.found(share, group=group, x=x)
@@ -112,12 +112,4 @@ def _curve(context: Context, case: Case, norm: Norm, cell: Cell) -> Iterator[Cel
 
 
 def _empty(experiment: str, group: str, norm: Norm, metric: str) -> Cell:
-    return Cell(
-        experiment=experiment,
-        row=group,
-        column=AXES[norm],
-        metric=metric,
-        attack="paper",
-        kind="point",
-        group=group,
-    )
+    return point(experiment, group, AXES[norm], metric, "paper")

@@ -55,13 +55,8 @@ def _cells(place: str, case: Case, line: Mapping[str, Any], official: bool) -> d
     paper = case.world == "cifar100"
     known = lambda **what: _printed(place, case, line, **what) if paper else None
     own = FILE["worlds"][case.world]["note"] if case.roles else ""
-    cell = Cell(
-        experiment=f"fort/{place}",
-        row=line["name"],
-        column=case.column,
-        metric="auroc",
-        note="; ".join(n for n in (own, line.get("note", "") if paper else "") if n),
-    )
+    note = "; ".join(n for n in (own, line.get("note", "") if paper else "") if n)
+    cell = Cell(f"fort/{place}", line["name"], case.column, "auroc", note=note)
     after = known(eps=1, metric="auroc")
     change = known(eps=1, metric="auroc_change")
     found = {
@@ -111,13 +106,7 @@ def _measured(context: Context, case: Case, cells: Mapping[str, Cell]) -> Iterat
 def text(place: str, context: Context) -> Iterator[Part]:
     """Human performance, which was not measured here."""
     known = printed("fort", "section-3", metric="auroc")
-    cell = Cell(
-        experiment=f"fort/{place}",
-        row="human benchmark",
-        column="cifar10",
-        metric="auroc",
-        paper=known,
-    )
+    cell = Cell(f"fort/{place}", "human benchmark", "cifar10", "auroc", paper=known)
 
     def make() -> Iterator[Cell]:
         raise NotRun("no people were asked")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ Kind = Literal["cell", "point", "claim", "image"]
 LOSS = "loss of the median image, as a share of its first"  # along an attack
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cell:
     """One number, or the reason why there is none. Shares are from 0 to 1, never per cent."""
 
@@ -23,6 +23,7 @@ class Cell:
     row: str  # the method, as the paper's table names it: "ALOE+ODIN"
     column: str  # the data set or setting: "cifar10, 1/255"
     metric: str  # "auroc", "fpr95_in", ...; of a point: the curve's vertical axis
+    _: KW_ONLY
     attack: str = "clean"  # clean, paper, official, standard
     kind: Kind = "cell"
     paper: float | None = None  # None: the paper prints no number
@@ -63,6 +64,11 @@ class Cell:
         plain = {f.name: f.default for f in fields(self)}
         same = lambda k, v: v == plain[k] and (v is None) == (plain[k] is None)
         return {k: v for k, v in asdict(self).items() if k == "ours" or not same(k, v)}
+
+
+def point(experiment: str, group: str, column: str, metric: str, attack: str) -> Cell:
+    """A point of the curve `group`, still without a number."""
+    return Cell(experiment, group, column, metric, attack=attack, kind="point", group=group)
 
 
 def found(rows: Iterable[Cell], **facts: object) -> Cell | None:

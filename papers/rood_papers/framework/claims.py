@@ -16,15 +16,8 @@ TELLS = 0.75  # of an AUROC: a detector below it on clean images has nothing to 
 def claim(experiment: str, text: str, holds: float | None, ours: str, note: str = "") -> Cell:
     """A sentence: whether it holds here (1, 0, `UNDECIDED`, or not tested), and the numbers."""
     value = None if holds is None else float(holds)
-    return Cell(
-        experiment=experiment,
-        row=text,
-        column=ours,
-        metric="holds",
-        kind="claim",
-        ours=value,
-        note=note or ("not run: no data" if holds is None else ""),
-    )
+    note = note or ("not run: no data" if holds is None else "")
+    return Cell(experiment, text, ours, "holds", kind="claim", ours=value, note=note)
 
 
 def compared(

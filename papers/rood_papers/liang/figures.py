@@ -17,7 +17,7 @@ from rood.attacks.feature_match import FeatureMatch
 from rood.evaluation.store import Store
 from rood.metrics import wilson
 from rood.shapes import Images
-from rood_papers.framework.cells import Cell
+from rood_papers.framework.cells import Cell, point
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.experiment import Part
 from rood_papers.framework.intervals import histogram
@@ -53,15 +53,7 @@ def cases_of(place: str, context: Context) -> Iterator[tuple[str, Case]]:
 
 
 def _point(place: str, group: str, column: str, metric: str) -> Cell:
-    return Cell(
-        experiment=f"liang/{place}",
-        row=group,
-        column=column,
-        metric=metric,
-        attack="official",
-        kind="point",
-        group=group,
-    )
+    return point(f"liang/{place}", group, column, metric, "official")
 
 
 def absent(place: str, context: Context) -> Iterator[Part]:
@@ -71,7 +63,7 @@ def absent(place: str, context: Context) -> Iterator[Part]:
         raise NotRun("no data")
 
     for what, metric in FILE["experiments"][place]["absent"].items():
-        cell = Cell(experiment=f"liang/{place}", row=what, column="noise", metric=metric)
+        cell = Cell(f"liang/{place}", what, "noise", metric)
         yield Part(what, (cell,), make)
 
 
@@ -81,19 +73,19 @@ def absent(place: str, context: Context) -> Iterator[Part]:
 def errors(place: str, context: Context) -> Iterator[Part]:
     """Histogram of the errors of the codes."""
     for group, case in cases_of(place, context):
-        point = _point(place, group, "log10 of the MAPE", "share of images")
-        cell = replace(point, kind="cell", metric=MOST, column=case.start, group="")
-        yield Part(group, (cell,), partial(_errors, context, case, cell, point))
+        bar = _point(place, group, "log10 of the MAPE", "share of images")
+        cell = replace(bar, kind="cell", metric=MOST, column=case.start, group="")
+        yield Part(group, (cell,), partial(_errors, context, case, cell, bar))
 
 
-def _errors(context: Context, case: Case, cell: Cell, point: Cell) -> Iterator[Cell]:
+def _errors(context: Context, case: Case, cell: Cell, bar: Cell) -> Iterator[Cell]:
     found, network = matched(context, case), ready(context, case).network
     n, below = len(found.mape), float((found.mape < 1e-3).mean())
     note = "the paper: most are below 0.1 %"
     yield cell.found(wilson(below, n), n, n, network=network, note=note)
     logs = np.log10(np.clip(found.mape, 1e-9, 1e3))
-    for _, x, share in histogram({point.group: logs}, BARS):
-        yield point.found(share, x=x, network=network)
+    for _, x, share in histogram({bar.group: logs}, BARS):
+        yield bar.found(share, x=x, network=network)
 
 
 def scatter(place: str, context: Context) -> Iterator[Part]:
@@ -181,10 +173,8 @@ def _pixels(image: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint
 def forgotten(place: str, context: Context) -> Iterator[Part]:
     """The dimension of the null space: directions that do not change an image's code."""
     for case in (CIFAR10, DIGITS):
-        cells = tuple(
-            Cell(experiment=f"liang/{place}", row=case.world, column=code, metric="null_space")
-            for code in ("features", "logits")
-        )
+        codes = ("features", "logits")
+        cells = tuple(Cell(f"liang/{place}", case.world, code, "null_space") for code in codes)
         yield Part(case.world, cells, partial(_forgotten, context, case, cells))
 
 
@@ -212,9 +202,7 @@ def presets(place: str, context: Context) -> Iterator[Part]:
         "standard": None,
     }
     for attack, rule in rules.items():
-        cell = Cell(
-            experiment=f"liang/{place}", row="MSP", column=case.world, metric="auroc", attack=attack
-        )
+        cell = Cell(f"liang/{place}", "MSP", case.world, "auroc", attack=attack)
         cells = (cell, replace(cell, metric="mape_median")) if rule else (cell,)
         yield Part(attack, cells, partial(_preset, context, case, cells, rule))
 
@@ -238,14 +226,8 @@ def text(place: str, context: Context) -> Iterator[Part]:
     """How good the networks are."""
     for fact in FILE["experiments"][place]["accuracies"]:
         world, _, role = fact["network"].partition("/")
-        cell = Cell(
-            experiment=f"liang/{place}",
-            row=role,
-            column=world,
-            metric="accuracy",
-            paper=printed("liang", fact["place"], metric="accuracy"),
-            note=fact["note"],
-        )
+        known = printed("liang", fact["place"], metric="accuracy")
+        cell = Cell(f"liang/{place}", role, world, "accuracy", paper=known, note=fact["note"])
         make = partial(_accuracy, context, fact["network"], f"{world}/test", cell)
         yield Part(fact["place"], (cell,), make)
     yield from absent(place, context)

@@ -59,13 +59,8 @@ def _line(place: str, case: Case, line: Mapping[str, Any]) -> Line:
     facts |= {"model": line["model"]} if "model" in line else {}
     look = partial(printed, "liang", **facts | line.get("printed", {}))
     column = f"{case.world} from {case.start}, {case.code} within {case.eps:g}"
-    cell = Cell(
-        experiment=f"liang/{place}",
-        row=line.get("name", case.score),
-        column=line.get("column", column),
-        metric="auroc",
-        note=line.get("note", "another network"),
-    )
+    row, note = line.get("name", case.score), line.get("note", "another network")
+    cell = Cell(f"liang/{place}", row, line.get("column", column), "auroc", note=note)
     known = look(target=case.code, metric="auroc")
     every = {
         "bits": replace(cell, metric="bits_per_dim", paper=look(metric="bits_per_dim")),

@@ -157,10 +157,6 @@ def systems(place: str, context: Context) -> Iterator[Part]:
             yield Part(name, tuple(cells.values()), partial(_measured, context, group, case, cells))
 
 
-def _cell(place: str, row: str, column: str, **facts: Any) -> Cell:
-    return Cell(**{"experiment": f"liang/{place}", "row": row, "column": column, **facts})
-
-
 def _case(context: Context, group: Mapping[str, Any], start: str = "noise") -> Case:
     """At tiny that of the shipped digits, where there is one.
 
@@ -194,7 +190,7 @@ def _printed(
     known = "printed" in group and share == 1
     paper = printed("liang", metric="auroc", **facts | group["printed"]) if known else None
     column = f"{_label(case)} from {case.start}, {code} within {share * case.eps:g}"
-    return _cell(place, score, column, metric="auroc", attack="matched", paper=paper)
+    return Cell(f"liang/{place}", score, column, "auroc", attack="matched", paper=paper)
 
 
 Key = tuple[float, str, str]  # share of the paper's distance, code, score
@@ -298,7 +294,8 @@ def certificate(place: str, context: Context) -> Iterator[Part]:
     case = _case(context, about)
     for name in ("noise", *_others(case, about)):
         columns = [f"{_label(case)} beside {name} within {eps:g}" for eps in about["eps"]]
-        cells = [_cell(place, case.score, c, metric="auroc", attack="direct") for c in columns]
+        of = f"liang/{place}", case.score
+        cells = [Cell(*of, column, "auroc", attack="direct") for column in columns]
         bounded = partial(_bounded, context, replace(case, start=name), about["eps"], cells)
         yield Part(name, cells, bounded)
 
@@ -336,7 +333,7 @@ def other_images(place: str, context: Context) -> Iterator[Part]:
         for score in group["scores"]:
             case = _case(context, group | {"scores": [score]})
             columns = [f"{_label(case)} beside {name}" for name in _others(case, about)]
-            cells = [_cell(place, score, column, metric="auroc") for column in columns]
+            cells = [Cell(f"liang/{place}", score, column, "auroc") for column in columns]
             yield Part(score, cells, partial(_told, context, case, _others(case, about), cells))
 
 
@@ -356,7 +353,7 @@ def round_trip(place: str, context: Context) -> Iterator[Part]:
     """From image to code and back: how far the worst pixel of an image is off."""
     case = _case(context, FILE["experiments"][place])
     columns = product(("float32", "float64"), ROUND_TRIP)
-    cells = [_cell(place, _label(case), c, metric=metric) for c, metric in columns]
+    cells = [Cell(f"liang/{place}", _label(case), c, metric) for c, metric in columns]
     yield Part(_label(case), cells, partial(_undone, context, case, cells))
 
 
@@ -388,7 +385,7 @@ def samples(place: str, context: Context) -> Iterator[Part]:
     """Pictures of samples from flows and JEM."""
     for group in FILE["experiments"][place]["systems"]:
         case = _case(context, group)
-        cell = _cell(place, _label(case), group["about"], metric="picture", kind="image")
+        cell = Cell(f"liang/{place}", _label(case), group["about"], "picture", kind="image")
         yield Part(_label(case), (cell,), partial(_sampled, context, case, cell))
 
 

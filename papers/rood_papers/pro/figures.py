@@ -32,6 +32,7 @@ from rood_papers.pro.bench import (
 from rood_papers.pro.tables import ROWS1, by_set
 
 SHIFT = 1e-3  # the step of figures 3 and 7, in pixels on robust networks alone
+SHIFTED = "mean shift of the largest probability"
 RADIUS = 8 / 255  # of the landscapes
 # by the iterate that is kept
 TOP = {"best": "best iterate, at its best step", "last": "last iterate, at its best step"}
@@ -51,10 +52,7 @@ IMAGENET_STEPS = {"PRO-MSP": (1.1e-4, 3), "PRO-GEN": (6.8e-5, 1)}
 def figure1(place: str, context: Context) -> Iterator[Part]:
     """Near-OOD on the robust network: AUROC against FPR95, one point per row."""
     world = world_of(context, CIFAR10)
-    cells = [
-        Cell(experiment=f"pro/{place}", row=row, column="fpr95_out", metric="auroc", kind="point")
-        for row in ROWS1
-    ]
+    cells = [Cell(f"pro/{place}", row, "fpr95_out", "auroc", kind="point") for row in ROWS1]
     yield Part(world.name, cells, partial(_scatter, context, world, cells))
 
 
@@ -88,16 +86,8 @@ def figure7(place: str, context: Context) -> Iterator[Part]:
 
 
 def _shift_part(context: Context, place: str, world: World, net: str) -> Part:
-    cells = [
-        Cell(
-            experiment=f"pro/{place}",
-            row=f"{world.name}, {net}",
-            column=side,
-            metric="mean shift of the largest probability",
-            note=step_note(UNIT if net == "default" else 1.0),
-        )
-        for side in ("inside", "near")
-    ]
+    row, note = f"{world.name}, {net}", step_note(UNIT if net == "default" else 1.0)
+    cells = [Cell(f"pro/{place}", row, side, SHIFTED, note=note) for side in ("inside", "near")]
     make = partial(_shifts, context, world, net, cells)
     return Part(f"{world.name}/{net}", cells, make)
 
@@ -134,13 +124,7 @@ def figure6(place: str, context: Context) -> Iterator[Part]:
     world = world_of(context, CIFAR10)
     for net in ("default", "robust"):
         cells = [
-            Cell(
-                experiment=f"pro/{place}",
-                row=f"{score}, {net}",
-                column=side,
-                metric="roughness",
-                note=NOTES["roughness"],
-            )
+            Cell(f"pro/{place}", f"{score}, {net}", side, "roughness", note=NOTES["roughness"])
             for score in ("MSP", "EBO", "Entropy", "GEN")
             for side in ("inside", "near")
         ]
@@ -227,25 +211,15 @@ def imagenet(place: str, context: Context) -> Iterator[Part]:
     """MSP and GEN with and without PRO, network by network; the shift of MSP."""
     for net, role in IMAGENET_NETS.items():
         for name in IMAGENET_OUTSIDE:
+            note = "" if name.startswith("imagenet") else NOTES["enlarged"]
             cells = [
-                Cell(
-                    experiment=f"pro/{place}",
-                    row=row,
-                    column=f"{net} / {name}",
-                    metric="auroc",
-                    note="" if name.startswith("imagenet") else NOTES["enlarged"],
-                )
+                Cell(f"pro/{place}", row, f"{net} / {name}", "auroc", note=note)
                 for row in ("MSP", "PRO-MSP", "GEN", "PRO-GEN")
             ]
             make = partial(_any_network, context, role, name, cells)
             yield Part(f"{net}/{name}", cells, make)
-        cell = Cell(
-            experiment=f"pro/{place}",
-            row=f"shift of MSP, {net}",
-            column="inside",
-            metric="mean shift of the largest probability",
-            note=step_note(IMAGENET_UNIT),
-        )
+        row, note = f"shift of MSP, {net}", step_note(IMAGENET_UNIT)
+        cell = Cell(f"pro/{place}", row, "inside", SHIFTED, note=note)
         yield Part(f"{net}/shift", (cell,), partial(_any_shift, context, role, cell))
 
 
