@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from rood.data.base import ImageSet
-from rood.detectors import GEN, KNN, MSP, ODIN, Energy, ReAct, registry
-from rood.detectors.base import Detector, OutputDetector
+from rood.detectors import GEN, KNN, MSP, ODIN, Detector, Energy, OutputDetector, ReAct, registry
 from rood.errors import InputError
 from rood.metrics import auroc, fpr_at_tpr_in
 from rood.models.wrap import wrap

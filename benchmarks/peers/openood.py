@@ -27,8 +27,7 @@ from torch.nn.functional import conv2d, pad
 from rood import data, tuning
 from rood.attacks import PGD
 from rood.data.base import ImageSet
-from rood.detectors import DICE, fit_all, registry, score_all
-from rood.detectors.base import Detector
+from rood.detectors import DICE, Detector, fit_all, registry, score_all
 from rood.evaluation.plan import Plan
 from rood.evaluation.run import run
 from rood.evaluation.store import Results, Store
@@ -39,7 +38,7 @@ from rood.models.wrap import wrap
 from rood.seeds import generator
 from rood.threat import Linf
 from rood.training.loop import Epoch, train
-from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.objectives import CrossEntropy
 from rood.training.settings import Augment, Settings
 from rood_papers.presets import OpenOODGram, OpenOODMDSEns
 from rood_zoo.rows import Rows

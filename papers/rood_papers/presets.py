@@ -11,11 +11,10 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from rood.attacks import PGD
 from rood.attacks.base import AnyGoal, Best
-from rood.attacks.pgd import PGD
+from rood.detectors import Gram, LayeredMahalanobis
 from rood.detectors.base import ScoreFunction
-from rood.detectors.gram import Gram
-from rood.detectors.layered_mahalanobis import LayeredMahalanobis
 from rood.errors import InputError
 from rood.metrics import curve
 from rood.models.model import Model, Outputs

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from rood.analysis.matching import Matched
-from rood.detectors.base import Detector
-from rood.detectors.msp import MSP
+from rood.detectors import MSP, Detector
 from rood.metrics import auroc, wilson
 from rood.models import backbones, checkpoint
 from rood.models import zoo as zoo_of_rood

@@ -10,8 +10,7 @@ from torch import nn
 from rood import data
 from rood.analysis.budget import auroc_against_eps, minimal_eps
 from rood.attacks import APGD, PGD, RandomSearch
-from rood.detectors import KNN, MSP, MaxLogit
-from rood.detectors.base import Detector
+from rood.detectors import KNN, MSP, Detector, MaxLogit
 from rood.errors import InputError, UnknownNameError
 from rood.goals import look_in, look_out
 from rood.metrics import auroc, threshold_at_tpr

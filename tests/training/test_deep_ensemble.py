@@ -7,8 +7,7 @@ from torch.nn.functional import cross_entropy
 from toy_training import drawn
 
 from rood.models.wrap import wrap
-from rood.training.objectives import Batch
-from rood.training.objectives.deep_ensemble import DeepEnsemble
+from rood.training.objectives import Batch, DeepEnsemble
 
 
 def linear(seed: int) -> nn.Module:

@@ -18,10 +18,7 @@ from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.training.feed import Feed
 from rood.training.loop import train
-from rood.training.objectives import Objective
-from rood.training.objectives.aloe import ALOE
-from rood.training.objectives.cross_entropy import CrossEntropy
-from rood.training.objectives.trades import TRADES
+from rood.training.objectives import ALOE, TRADES, CrossEntropy, Objective
 from rood.training.parallel import Rank
 from rood.training.settings import Augment, Settings
 

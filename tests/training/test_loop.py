@@ -23,9 +23,7 @@ from rood.numerics.softmax import uniform_cross_entropy
 from rood.seeds import generator
 from rood.training.feed import Feed
 from rood.training.loop import Epoch, accuracy_of, train
-from rood.training.objectives import Batch, Objective
-from rood.training.objectives.aloe import ALOE
-from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.objectives import ALOE, Batch, CrossEntropy, Objective
 from rood.training.settings import Augment, Settings
 
 

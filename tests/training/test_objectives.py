@@ -14,9 +14,7 @@ from rood.models.model import Model
 from rood.models.wrap import wrap
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.training import objectives
-from rood.training.objectives import Batch
-from rood.training.objectives.aloe import ALOE
-from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.objectives import ALOE, Batch, CrossEntropy
 
 SIDE = 8
 

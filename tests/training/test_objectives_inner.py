@@ -9,23 +9,16 @@ import torch
 from torch import Tensor, nn
 from toy_objectives import ATTACK, batch, drawn, in_training
 
-from rood.detectors import Energy, UniformCrossEntropy
-from rood.detectors.base import Detector
+from rood.detectors import Detector, Energy, UniformCrossEntropy
 from rood.errors import InputError
 from rood.models.wrap import wrap
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.testing import objective_checks
 from rood.testing._support import example
 from rood.training import objectives
-from rood.training.objectives import Objective
-from rood.training.objectives.adv import ADV
-from rood.training.objectives.aloe import ALOE
-from rood.training.objectives.aoe import AOE
+from rood.training.objectives import ADV, ALOE, AOE, TRADES, CrossEntropy, EnergyOE, Objective
 from rood.training.objectives.atom import ATOM, taken_in
-from rood.training.objectives.cross_entropy import CrossEntropy
-from rood.training.objectives.energy_oe import EnergyOE
 from rood.training.objectives.robust import Robust, hardest
-from rood.training.objectives.trades import TRADES
 
 ROBUST = [ADV, AOE, ALOE, TRADES, ATOM]
 

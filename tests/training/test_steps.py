@@ -15,9 +15,7 @@ from rood.training import loop, objectives
 from rood.training.ema import EMA
 from rood.training.feed import Feed
 from rood.training.loop import accuracy_of, robust_accuracy_of, train
-from rood.training.objectives import Objective
-from rood.training.objectives.adv import ADV
-from rood.training.objectives.cross_entropy import CrossEntropy
+from rood.training.objectives import ADV, CrossEntropy, Objective
 from rood.training.settings import Augment, Settings
 from rood.training.state import State
 

@@ -28,11 +28,9 @@ from typing import Any, Literal
 import torch
 
 from rood import data
-from rood.attacks import PGD, WorstOf
-from rood.attacks.base import Attack
+from rood.attacks import PGD, Attack, WorstOf
 from rood.data.base import ImageSet, Shape
-from rood.detectors import GEN, MSP, ODIN, Energy, Entropy, Mirrored
-from rood.detectors.base import Detector
+from rood.detectors import GEN, MSP, ODIN, Detector, Energy, Entropy, Mirrored
 from rood.device import pick_device
 from rood.errors import InputError, RoodError
 from rood.evaluation.attacked import attacked_scores

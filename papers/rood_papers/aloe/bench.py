@@ -5,15 +5,11 @@ from pathlib import Path
 
 import torch
 
-from rood.attacks.base import Goal
-from rood.attacks.pgd import PGD
-from rood.detectors import fit_all
-from rood.detectors.layered_mahalanobis import LayeredMahalanobis
-from rood.detectors.msp import MSP
-from rood.detectors.odin import ODIN
+from rood.attacks import PGD, Goal
+from rood.detectors import MSP, ODIN, LayeredMahalanobis, fit_all
 from rood.errors import CapabilityError, DataError, UnknownNameError
 from rood.metrics import fpr_at_tpr_in
-from rood.models.backbones.densenet_bc import DenseNetBC
+from rood.models.backbones import DenseNetBC
 from rood.shapes import Images
 from rood.threat import Linf
 from rood.training import job

@@ -11,11 +11,7 @@ from torch.nn.functional import interpolate
 
 from rood.analysis.trajectory import Direction, Trajectory, trajectory
 from rood.data.base import ImageSet, Shape
-from rood.detectors import fit_all, registry
-from rood.detectors.base import Detector
-from rood.detectors.clip import CLIP
-from rood.detectors.ensemble import Ensemble
-from rood.detectors.low_resolution import LowResolution
+from rood.detectors import CLIP, Detector, Ensemble, LowResolution, fit_all, registry
 from rood.models.sources.clip import zero_shot
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Linf

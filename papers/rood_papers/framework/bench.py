@@ -10,11 +10,9 @@ from typing import Any, Literal, Self, TypeVar
 
 import torch
 
-from rood.attacks.apgd import APGD
-from rood.attacks.base import Attack
-from rood.attacks.worst_of import WorstOf
+from rood.attacks import APGD, Attack, WorstOf
 from rood.data.base import ImageSet
-from rood.detectors.base import Detector
+from rood.detectors import Detector
 from rood.evaluation.attacked import Attacked, attacked_scores
 from rood.shapes import Images, Labels, Scores
 from rood.threat import Threat

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from rood import data
 from rood.data.base import ImageSet, Shape
-from rood.detectors import score_all
-from rood.detectors.base import Detector
+from rood.detectors import Detector, score_all
 from rood.errors import CapabilityError, CheckpointError, DataError, UnknownNameError
 from rood.models import checkpoint, zoo
-from rood.models.backbones.densenet_bc import DenseNetBC
+from rood.models.backbones import DenseNetBC
 from rood.models.load import find_network, has_card, load_network
 from rood.models.model import Model
 from rood.models.wrap import wrap

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from rood.analysis.dimensions import dimensions
-from rood.attacks.base import Attack
-from rood.attacks.feature_match import FeatureMatch
+from rood.attacks import Attack, FeatureMatch
 from rood.evaluation.store import Store
 from rood.metrics import wilson
 from rood.shapes import Images

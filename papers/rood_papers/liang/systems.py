@@ -21,12 +21,10 @@ from rood.analysis.matching import (
     score_of,
     spiral_starts,
 )
+from rood.attacks import FeatureMatch
 from rood.attacks.base import Attack, value_and_gradient
-from rood.attacks.feature_match import FeatureMatch
 from rood.data.base import Shape
-from rood.detectors import fit_all, registry
-from rood.detectors.base import Detector
-from rood.detectors.odin import ODIN
+from rood.detectors import ODIN, Detector, fit_all, registry
 from rood.errors import CapabilityError, NotFittedError
 from rood.metrics import Interval, auroc, summary, wilson
 from rood.models.model import Model

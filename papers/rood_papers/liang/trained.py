@@ -12,11 +12,9 @@ import numpy as np
 import torch
 
 from rood.analysis.matching import BATCH, Matched, attack_pairs
-from rood.attacks import APGD, PGD, FeatureMatch, WorstOf
-from rood.attacks.base import Attack
+from rood.attacks import APGD, PGD, Attack, FeatureMatch, WorstOf
 from rood.attacks.worst_of import Tier
-from rood.detectors import CCU
-from rood.detectors.base import Detector
+from rood.detectors import CCU, Detector
 from rood.errors import UnknownNameError
 from rood.evaluation.attacked import attacked_scores
 from rood.goals import look_in

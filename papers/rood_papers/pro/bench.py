@@ -10,13 +10,8 @@ import torch
 from rood import tuning
 from rood.data.base import ImageSet
 from rood.data.contamination import without_classes
-from rood.detectors import fit_all, registry
+from rood.detectors import GEN, MSP, PRO, Energy, Entropy, fit_all, registry
 from rood.detectors.base import Detector, ScoreFunction
-from rood.detectors.energy import Energy
-from rood.detectors.entropy import Entropy
-from rood.detectors.gen import GEN
-from rood.detectors.msp import MSP
-from rood.detectors.pro import PRO
 from rood.metrics import auroc
 from rood.models.model import Model
 from rood.shapes import Images

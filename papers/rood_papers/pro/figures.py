@@ -7,10 +7,7 @@ from functools import partial
 import torch
 
 from rood.analysis.rectification import landscape
-from rood.detectors.base import Detector
-from rood.detectors.gen import GEN
-from rood.detectors.msp import MSP
-from rood.detectors.pro import PRO
+from rood.detectors import GEN, MSP, PRO, Detector
 from rood.metrics import Interval, auroc, summary
 from rood.shapes import Scores
 from rood_papers.framework.bench import World

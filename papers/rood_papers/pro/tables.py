@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rood.detectors.base import Detector
-from rood.detectors.entropy import Entropy
-from rood.detectors.pro import PRO
+from rood.detectors import PRO, Detector, Entropy
 from rood.metrics import Interval, summary
 from rood.shapes import Scores
 from rood.threat import Linf
