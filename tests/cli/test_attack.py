@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bad_input import class_folder, flat_folder, linked, refused
+from bad_input import class_folder, flat_folder, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_audit import eight_bit, small_files
+from small_audit import eight_bit
 from typer.testing import CliRunner
 
 import rood
@@ -33,17 +33,6 @@ from rood.testing.world import blobs, stripes
 from rood.threat import L2, Linf, parse, to_8_bit
 
 FEW = ("--eps", "0.05", "--attack", "pgd", "--steps", "3", "--limit", "12", "--batch-size", "5")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return small_files(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture
-def here(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return linked(files, tmp_path)
 
 
 def command(*more):

@@ -8,24 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_input import class_folder, corrupt, flat_folder, invoke, linked, refused
+from bad_input import class_folder, corrupt, flat_folder, invoke, refused
 from PIL import Image
-from small_audit import eight_bit, small_files
+from small_audit import eight_bit
 from typer.testing import CliRunner
 
 from rood.cli import app
 from rood.testing.world import blobs, stripes
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return small_files(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture
-def here(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return linked(files, tmp_path)
 
 
 def test_skip_bad_goes_on_and_counts(here):

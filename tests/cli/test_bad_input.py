@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from bad_input import class_folder, corrupt, invoke, linked, refused
+from bad_input import class_folder, corrupt, invoke, refused
 from safetensors.torch import load_file, save_file
-from small_audit import eight_bit, small_card, small_files, small_model
+from small_audit import eight_bit, small_card, small_model
 from typer.testing import CliRunner
 
 import rood
@@ -19,17 +19,6 @@ from rood.models import checkpoint
 from rood.testing.world import blobs
 
 EXISTING = ("net.safetensors", "inside.npz")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return small_files(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture
-def here(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return linked(files, tmp_path)
 
 
 def spoilt_weights(here, how):

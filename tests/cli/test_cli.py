@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from report_folder import row
-from small_audit import small_command, small_files
+from small_audit import small_command
 from terminal import ENVIRONMENT, ROOD, read_all
 from typer.testing import CliRunner
 
@@ -24,11 +24,6 @@ GOLDEN = Path(__file__).parents[1] / "report" / "golden" / "table.txt"
 
 
 COMMANDS = ("attack", "audit", "fit", "list", "report", "score", "train")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return small_files(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from bad_input import linked, refused
+from bad_input import refused
 from PIL import Image
 from refusals import refused as refuses
 from safetensors.torch import save_file
@@ -46,12 +46,6 @@ def files(tmp_path_factory):
     assert done.exit_code == 0, done.output
     pictures(root / "pictures")
     return root
-
-
-@pytest.fixture
-def here(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return linked(files, tmp_path)
 
 
 def fitting(root):

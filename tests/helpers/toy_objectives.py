@@ -1,6 +1,7 @@
 """A network in training and a batch for it, for the tests of objectives."""
 
 import torch
+from toy_training import drawn
 
 from rood.models import backbones
 from rood.models.model import Model
@@ -9,10 +10,6 @@ from rood.training.objectives import Batch
 
 SIDE = 8
 ATTACK = {"eps": 0.1, "steps": 3, "step": 0.05}
-
-
-def drawn(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def in_training() -> Model:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from toy_training import drawn
 
 from rood.data.base import ImageSet
 from rood.models import backbones
@@ -15,10 +16,6 @@ from rood.training.feed import Feed
 from rood.training.loop import accuracy_of, train
 from rood.training.objectives.cross_entropy import CrossEntropy
 from rood.training.settings import Augment, Settings
-
-
-def drawn(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def toy(n: int = 90, seed: int = 0) -> ImageSet:

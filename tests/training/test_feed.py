@@ -2,14 +2,11 @@
 
 import torch
 from torch import Tensor, nn
+from toy_training import drawn
 
 from rood.data.base import ImageSet
 from rood.training.feed import Feed, drawn_moves, moved
 from rood.training.settings import Augment, Settings
-
-
-def drawn(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def toy(n: int = 90) -> ImageSet:

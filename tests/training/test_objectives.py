@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from toy_training import drawn
 
 from rood.errors import InputError
 from rood.models import backbones
@@ -17,10 +18,6 @@ from rood.training import objectives
 from rood.training.objectives import ALOE, Batch, CrossEntropy
 
 SIDE = 8
-
-
-def drawn(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def in_training() -> Model:

@@ -9,7 +9,7 @@ from rood.attacks import PGD, Goal
 from rood.detectors import MSP, ODIN, LayeredMahalanobis, fit_all
 from rood.errors import CapabilityError, DataError, UnknownNameError
 from rood.metrics import fpr_at_tpr_in
-from rood.models.backbones import DenseNetBC
+from rood.models.backbones.densenet_bc import DenseNetBC
 from rood.shapes import Images
 from rood.threat import Linf
 from rood.training import job
