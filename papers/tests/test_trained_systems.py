@@ -318,11 +318,15 @@ def line(score, note, **values):
     return rows
 
 
+def lines(rows):
+    return [f"| {' | '.join(cells)} |" for cells in page.systems(rows)]
+
+
 def test_the_page_has_a_line_for_each_score():
     first = line("a", "far, not found", clean=1.0, matched=1.0, direct=1.0, unlimited=0.0)
     first[1] = made("a", "matched", 1.0, paper=0.559)
     second = line("b", "broken, not found", clean=1.0, matched=0.5, direct=0.0, unlimited=0.0)
-    *_, a, b = page.systems([*first, *second])
+    *_, a, b = lines([*first, *second])
     start = "digits-jem from noise, logits within 5 | 1.000 |"
     assert f"| a | {start} 1.000 | 0.559 | 1.000 | 0.000 | 29600% | yes | **far**, not found" in a
     assert f"| b | {start} 0.500 |  | 0.000 | 0.000 | 29600% | yes | **broken**, not found" in b
@@ -330,10 +334,10 @@ def test_the_page_has_a_line_for_each_score():
 
 def test_what_is_proven_is_shown_with_its_bound():
     values = {"clean": 1.0, "matched": 1.0, "direct": 1.0, "unlimited": 0.0, "certified": 0.953}
-    *_, proven = page.systems(line("ccu", "proven, in vain", **values))
+    *_, proven = lines(line("ccu", "proven, in vain", **values))
     assert "| **proven** 0.953, in vain |" in proven
     values = {"clean": 0.5, "matched": 0.5, "direct": 0.0, "unlimited": 0.0}
-    *_, blind = page.systems(line("msp", "blind, matched", **values))
+    *_, blind = lines(line("msp", "blind, matched", **values))
     assert "| **blind**, matched |" in blind
 
 
