@@ -9,6 +9,8 @@ RoodError
  ├── DataError         images that are missing, empty or cannot be read
  ├── CheckpointError   a weights file that is missing, truncated, changed or not finite
  └── ResultsError      an output folder that cannot be used
+
+A `RoodWarning` is a line on stderr; the command goes on.
 """
 
 
@@ -46,6 +48,10 @@ class CheckpointError(RoodError, ValueError):
 
 class ResultsError(RoodError, RuntimeError):
     """An output folder cannot be used."""
+
+
+class RoodWarning(UserWarning):
+    """Something that the user should know; the command prints it as a note and goes on."""
 
 
 def expect(holds: bool, what: str, *got: object) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 
 from rood._files import expanded
 from rood.data.cache import VARIABLE as CACHE
-from rood.errors import InputError
+from rood.errors import InputError, ResultsError
 from rood.evaluation.batching import PROBE, images_at_once
+from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
 from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
@@ -56,7 +57,10 @@ class Run:
         """See `run`."""
         with full_precision(), self.store.opened(self.plan.settings()):
             self.plan = replace(self.plan, batch_size=self._images_at_once())
-            self.finished, self.log = Finished(self.plan, self.store), self.store.row_log()
+            found = self._behaviour()
+            renew(self.store, found, begun=self.store.begun(), forget=self.store.forget)
+            self.finished = Finished(self.plan, self.store, found)
+            self.log = self.store.row_log()
             manifest = Manifest(self.plan, self.store)
             manifest.write(finished=False)
             with self.engine.opened(self.plan) as perform:
@@ -64,6 +68,10 @@ class Run:
             self.log.end()
             self.finished.clear()
             manifest.write(finished=True)
+
+    def _behaviour(self) -> Behaviour:
+        plan = self.plan
+        return behaviour(plan.detectors, plan.inside, plan.attack, plan.ordered_threats())
 
     def _tasks(self, perform: Perform) -> Iterator[Step]:
         """First the clean scores, which say what is enough for an attacker; then the attacks."""
@@ -215,11 +223,14 @@ class Finished:
     """Finished tasks: kept until their image set is whole, and with ROOD_CACHE for good.
 
     The file of a task is named by a hash of what it depends on (`Task.address`): a run that was
-    killed continues in the middle of a set, and runs that share a cache share their results.
+    killed continues in the middle of a set, and runs that share a cache share their results. A hash
+    does not know what code does: the file says what network and detector did, and is replaced if
+    they do something else now.
     """
 
     plan: Plan
     store: Store
+    behaviour: Behaviour
     classes: dict[str, Arrays] = field(default_factory=dict)  # predicted for `inside`, by network
     _left: dict[Task, set[Task]] = field(default_factory=dict)  # by set: its unfinished tasks
     _addresses: dict[Task, str] = field(default_factory=dict)
@@ -239,7 +250,7 @@ class Finished:
         """The tasks of a set, for one detector, that are still to be done."""
         if self.has(whole):
             return []
-        left = [t for t in whole.shards(self.plan) if not self._files.has(self._place(t))]
+        left = [t for t in whole.shards(self.plan) if not self._valid(t)]
         self._left[whole] = set(left)
         if not left:  # all are in the cache, or a kill came before they were joined
             self._join(whole)
@@ -251,8 +262,9 @@ class Finished:
             left = self._left[task.whole()]
             left.discard(task)
             if left or self._shared:
+                arrays, facts = found[name]
                 with self._alone():
-                    self._files.write(self._place(task), *found[name])
+                    self._files.write(self._place(task), arrays | self._probed(task), facts)
             if not left:
                 self._join(task.whole(), {task: found[name]})
 
@@ -285,8 +297,24 @@ class Finished:
             self._addresses[whole] = whole.address(self.plan)
         return "units", f"{self._addresses[whole]}-{task.start}-{task.stop}"
 
+    def _probed(self, task: Task) -> Arrays:
+        attacked = task.threat is not None
+        return packed(self.behaviour, task.model, task.detectors, attacked=attacked)
+
+    def _valid(self, task: Task) -> bool:
+        """Whether the task is done, by a network and a detector that do what these do."""
+        if not self._files.has(place := self._place(task)):
+            return False
+        return same_packed(self._files.read(place, PREFIX)[0], self._probed(task))
+
     def _read(self, task: Task) -> Found:
+        if not self._valid(task):  # it was, when this run began
+            raise ResultsError(
+                f"another run with the same {CACHE} measures another {task.what()} under the same "
+                "name: wait for it or set another folder"
+            )
         arrays, facts = self._files.read(self._place(task))
+        arrays = {k: v for k, v in arrays.items() if not k.startswith(PREFIX)}
         plain = {"direction"}
         return Found(arrays, {k: v if k in plain else json.loads(v) for k, v in facts.items()})
 

@@ -3,6 +3,7 @@
 rows.jsonl              one number per row
 scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked
 examples/…safetensors   `original`, `attacked` (n, c, h, w) and their scores `before`, `after` (n,)
+behaviour/…safetensors  what networks and detectors do on a few images, see `behaviour`
 manifest.json           settings, versions, hashes of weights and data, hardware, cost
 """
 
@@ -15,6 +16,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -74,14 +76,27 @@ class Store:
         """Whether `write` has written this."""
         return self._file(key).exists()
 
-    def read(self, key: tuple[str, ...]) -> tuple[Arrays, dict[str, str]]:
-        """The arrays and facts of one file."""
-        return _read(self._file(key))
+    def read(self, key: tuple[str, ...], prefix: str = "") -> tuple[Arrays, dict[str, str]]:
+        """The arrays of one file whose names begin with `prefix`, and its facts."""
+        return _read(self._file(key), prefix)
 
     def remove(self, key: tuple[str, ...]) -> None:
         """Delete a file if it is there."""
         with readable_errors(self.path):
             self._file(key).unlink(missing_ok=True)
+
+    def begun(self) -> bool:
+        """Whether there are numbers of an audit."""
+        return (self.path / "rows.jsonl").exists() or any(self.path.glob("scores/**/*.safetensors"))
+
+    def forget(self, detectors: Iterable[tuple[str, ...]]) -> None:
+        """Delete the results of some detectors, (model, detector) each."""
+        with readable_errors(self.path):
+            for name in ("report.html", "rows.jsonl"):  # rows are made again from the scores
+                (self.path / name).unlink(missing_ok=True)
+            for key in detectors:
+                for kind in ("examples", "scores"):
+                    shutil.rmtree(self.path.joinpath(kind, *map(slug, key)), ignore_errors=True)
 
     def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
         """One fact of every file of scores that has it, after all facts of that file."""
@@ -294,10 +309,11 @@ def _origin(facts: Mapping[str, str]) -> Origin:
     return Origin(**values)
 
 
-def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+def _read(path: Path, prefix: str = "") -> tuple[Arrays, dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
-            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            names = [k for k in file.keys() if k.startswith(prefix)]  # noqa: SIM118
+            arrays = {k: file.get_tensor(k) for k in names}
             return arrays, dict(file.metadata() or {})
     except (SafetensorError, OSError) as e:
         raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e

@@ -153,6 +153,7 @@ class Task:
             "device": plan.model(self.model).mean.device.type,
             "network": said["models"][self.model],
             "data": said["data"][self.dataset],
+            "probe images": said["data"]["inside"],
             "detectors": [
                 [said["detectors"][self.model][d], _code(plan.detectors[self.model][d])]
                 for d in self.detectors
