@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from rood import data
 from rood.attacks import PGD
 from rood.cli import app
 from rood.detectors import KNN, MSP
-from rood.errors import InputError
+from rood.errors import InputError, RoodWarning
 from rood.evaluation.crafting import COLUMNS, ScoresTable, craft, plan_crafting
 from rood.evaluation.settings import AuditSettings
 from rood.models import checkpoint
@@ -413,3 +414,22 @@ def test_an_image_that_rounding_would_spoil_is_kept_as_it_was(world, monkeypatch
     made = craft(detector, x, Linf(0.05), attack=PGD(steps=3), eight_bit=True)
     assert torch.equal(made.images, x)
     assert torch.equal(made.rounded, made.before)
+
+
+def test_images_for_another_detector_of_that_name_are_not_kept(here):
+    class Turned(MSP):
+        def score_outputs(self, out):
+            return -super().score_outputs(out)
+
+    Turned.__name__ = "MSP"
+    few = {"threats": ("linf:0.05",), "attack_options": {"steps": 3}, "limit": 12}
+    what = {"models": ("net.safetensors",), "inside": "inside.npz", "detectors": ("msp",)}
+    s = AuditSettings(**what, **few, batch_size=5, device="cpu")
+    first = plan_crafting(s, "stripes.npz", "look_in", "png")
+    second = replace(first, detector=Turned(first.detector.model))
+    for crafting, out in ((first, "out"), (first, "out"), (second, "fresh")):
+        assert [step.done for step in crafting.run(Path(out))][-1] == 12
+    with pytest.warns(RoodWarning, match="of msp on net differ from those stored in out"):
+        steps = [step.done for step in second.run(Path("out"))]
+    assert steps == [0, 5, 10, 12]
+    assert snapshot("out") == snapshot("fresh")

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from torch import nn
 from toy_audit import toy_case
 from toy_plan import assert_same, carried_out, manifest, toy_plan
+from typer.testing import CliRunner
 
 import rood
 from rood.attacks.base import Attack
+from rood.cli import app
 from rood.detectors import MSP, Energy
 from rood.detectors.base import OutputDetector
 from rood.errors import ResultsError, RoodWarning
 from rood.evaluation.behaviour import behaviour, probe_images, same
 from rood.evaluation.engines import Local
 from rood.numerics.softmax import margin
+from rood.report import write_report
+from rood.threat import Linf
 
 
 @pytest.fixture(autouse=True)
@@ -129,8 +133,11 @@ def trained(model, on):
     return model
 
 
-def dropout():
-    return nn.Dropout(0.5)
+class Twice(nn.Module):
+    """Depends on the mode."""
+
+    def forward(self, h):
+        return (1 + self.training) * h.relu()
 
 
 THRESHOLD = lambda t: lambda h: torch.where(h > t, h, torch.zeros_like(h))
@@ -150,7 +157,6 @@ PLANTED = {
     ),
     "plain attribute": lambda m: [attribute(m, w) for w in (1.0, 1.1)],
     "undeclared buffer": lambda m: [with_buffer(m, v) for v in (0.0, 0.5)],
-    "detached gradient": own(lambda o: margin(o.logits), lambda o: margin(o.logits.detach())),
     "custom backward": own(lambda o: margin(o.logits), lambda o: margin(Straight.apply(o.logits))),
     "declared stochastic": lambda m: [
         scored_by(lambda o: margin(o.logits), stochastic=s)(m) for s in (False, True)
@@ -159,31 +165,31 @@ PLANTED = {
     "preprocessing": lambda _: [MSP(net(before=f)) for f in (lambda x: x, lambda x: x.flip(3))],
     "random seed of a layer": lambda _: [MSP(net(noise=s)) for s in (0, 1)],
     "threshold layer": lambda _: [MSP(net(activation=THRESHOLD(t))) for t in (0.0, 0.5)],
-    "training mode": lambda _: [
-        MSP(trained(net(activation=dropout()), on)) for on in (False, True)
-    ],
+    "training mode": lambda _: [MSP(trained(net(activation=Twice()), on)) for on in (False, True)],
 }
 
 
 def plan_of(case, detector, **changes):
-    usual = {"detectors": {"net": {"d": detector, "e": Energy(detector.model)}}}
+    usual = {"detectors": {"net": {"d": detector, "e": Energy(detector.model)}}, "threats": []}
     return toy_plan(case, **(usual | changes))
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_what_has_changed_is_measured_anew(case, tmp_path, planted):
-    first, second = (plan_of(case, d) for d in PLANTED[planted](case.model))
+    how = {"threats": [Linf(0.05)]} if planted == "custom backward" else {}  # else clean: quicker
+    first, second = (plan_of(case, d, **how) for d in PLANTED[planted](case.model))
     assert first.settings() == second.settings()
     out = carried_out(first, tmp_path / "out")
-    with pytest.warns(RoodWarning, match=r"when .* was begun: results are measured anew") as said:
+    with pytest.warns(RoodWarning, match=r"^outputs .*: results are measured anew$") as said:
         carried_out(second, out)
     assert len(said) == 1
     assert_same(out, carried_out(second, tmp_path / "fresh"))
 
 
-@pytest.mark.parametrize("planted", ["sign", "detached gradient", "activation", "training mode"])
+@pytest.mark.parametrize("planted", ["sign", "custom backward", "activation"])
 def test_what_a_cache_has_of_others_is_measured_anew(case, tmp_path, monkeypatch, planted):
-    first, second = (plan_of(case, d) for d in PLANTED[planted](case.model))
+    attacked = {"threats": [Linf(0.05)]}
+    first, second = (plan_of(case, d, **attacked) for d in PLANTED[planted](case.model))
     fresh = carried_out(second, tmp_path / "fresh")
     monkeypatch.setenv("ROOD_CACHE", str(tmp_path / "cache"))
     carried_out(first, tmp_path / "first")
@@ -193,11 +199,19 @@ def test_what_a_cache_has_of_others_is_measured_anew(case, tmp_path, monkeypatch
     assert again.did == []
 
 
+def test_a_gradient_that_is_cut_is_another_behaviour(case):
+    formulas = (lambda o: margin(o.logits), lambda o: margin(o.logits.detach()))
+    plans = [plan_of(case, scored_by(f)(case.model), threats=[Linf(0.05)]) for f in formulas]
+    kept, cut = (behaviour(p.detectors, p.inside, p.attack, p.threats) for p in plans)
+    assert not same(kept["net", "d"], cut["net", "d"])
+    assert same(kept["net", "e"], cut["net", "e"])
+
+
 def test_detectors_that_have_not_changed_keep_their_results(case, tmp_path):
     first, second = (plan_of(case, d) for d in PLANTED["sign"](case.model))
     carried_out(first, tmp_path)
     engine = Counted()
-    with pytest.warns(RoodWarning, match=r"^d on net did something else when"):
+    with pytest.warns(RoodWarning, match=r"^outputs or gradients of d on net differ"):
         carried_out(second, tmp_path, engine)
     assert {t.detectors for t in engine.did} == {("d",), ()}  # and the network's classes
 
@@ -206,7 +220,7 @@ def test_a_network_takes_all_its_detectors_with_it(case, tmp_path):
     first, second = (plan_of(case, d) for d in PLANTED["activation"](case.model))
     carried_out(first, tmp_path)
     engine = Counted()
-    with pytest.warns(RoodWarning, match=r"^the network net did something else when"):
+    with pytest.warns(RoodWarning, match=r"of the network net differ from"):
         carried_out(second, tmp_path, engine)
     assert {d for t in engine.did for d in t.detectors} == {"d", "e"}
 
@@ -257,19 +271,19 @@ class Mine(Attack):
     """An attack of one's own; what it does hangs on a module's variable."""
 
     def climb(self, goal, x, threat, noise):
-        return threat.project(x + STEP[0], x)
+        return threat.project(x + STEP["size"], x)
 
 
-STEP = [0.01]
+STEP = {"size": 0.01}
 
 
 def test_an_attack_of_ones_own_that_has_changed_measures_anew(case, tmp_path, monkeypatch):
-    plan = plan_of(case, MSP(case.model), attack=Mine())
+    plan = plan_of(case, MSP(case.model), attack=Mine(), threats=[Linf(0.05)])
     carried_out(plan, tmp_path / "out")
     carried_out(plan, tmp_path / "out", engine := Counted())
     assert {t.detectors for t in engine.did} <= {()}
-    monkeypatch.setitem(STEP, 0, -0.01)
-    with pytest.warns(RoodWarning, match="the attack did something else"):
+    monkeypatch.setitem(STEP, "size", -0.01)
+    with pytest.warns(RoodWarning, match="of the attack differ from"):
         carried_out(plan, tmp_path / "out")
     assert_same(tmp_path / "out", carried_out(plan, tmp_path / "fresh"))
 
@@ -292,7 +306,7 @@ class Dropped(OutputDetector):
 @pytest.mark.parametrize("own", [False, True])
 def test_random_scores_go_on_and_are_noticed_when_they_change(case, tmp_path, own):
     detector = Dropped(case.model, own=own)
-    plan = plan_of(case, detector, threats=[])
+    plan = plan_of(case, detector)
     carried_out(plan, tmp_path)
     carried_out(plan, tmp_path, engine := Counted())
     assert {t.detectors for t in engine.did} == {()}
@@ -343,6 +357,18 @@ def test_equal_infinities_are_equal():
 
 def test_a_far_score_does_not_hide_a_change_of_the_others():
     assert not same(measured([1.0, 2.0, 3.0, 1e9]), measured([1.0, 2.1, 3.0, 1e9]))
+
+
+def test_an_old_folder_is_reported_with_one_note(case, tmp_path):
+    carried_out(plan_of(case, MSP(case.model)), tmp_path)
+    assert CliRunner().invoke(app, ["report", str(tmp_path)]).stderr == ""
+    shutil.rmtree(tmp_path / "behaviour")
+    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"note: {tmp_path} was written by a version of rood that did not")
+    assert done.stderr.count("\n") == 1
+    with pytest.warns(RoodWarning, match="measures anew"):
+        write_report(tmp_path)
 
 
 def test_two_runs_that_share_a_cache_at_the_same_time_do_not_mix(case, tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
 """Tasks: scores and attacks of some images, and what they cost."""
 
+from functools import partial
+
 import pytest
 from toy_audit import attacked, scores, toy_case, verdicts
 
-from rood.attacks import RandomSearch
+from rood.attacks import APGD, PGD, RandomSearch, Square
 from rood.detectors import MSP
 from rood.detectors.base import OutputDetector
 from rood.evaluation.tasks import metered
@@ -54,16 +56,27 @@ def test_a_gradient_with_another_mixed_in_is_found(case, tmp_path):
     assert found["untrue_gradient"] == "fail"
 
 
-def test_a_score_without_a_gradient_is_audited_by_queries(case, tmp_path):
-    class Cut(OutputDetector):
-        def score_outputs(self, out):
-            return margin(out.logits).detach()
+class Cut(OutputDetector):
+    def score_outputs(self, out):
+        return margin(out.logits).detach()
 
+
+def test_a_score_without_a_gradient_is_audited_by_queries(case, tmp_path):
     results = attacked(case, tmp_path, Cut(case.model), attack=RandomSearch(queries=5))
     assert verdicts(results)["zero_gradient"] == "pass"
     moved = scores(results, "d", "grey", "random_search linf:0.05")
     assert (moved["scores"] <= moved["before"]).all()
     assert moved["scores"].mean() < moved["before"].mean()
+
+
+@pytest.mark.parametrize("attack", [PGD(steps=2), APGD(steps=2)])
+def test_a_score_without_a_gradient_does_not_stop_an_audit(case, tmp_path, monkeypatch, attack):
+    monkeypatch.setattr("rood.evaluation.tasks.Square", partial(Square, queries=40))
+    few = {"sides": ("outside",), "outside": {"grey": case.outside["grey"][:20]}}
+    results = attacked(case, tmp_path, Cut(case.model), attack=attack, **few)
+    assert verdicts(results, "outside")["zero_gradient"] == "fail"
+    moved = scores(results, "d", "grey", f"{type(attack).__name__.lower()} linf:0.05")
+    assert (moved["scores"] < moved["before"]).all()
 
 
 def test_the_meter_counts_images_forwards_and_backwards_and_lets_go(case):

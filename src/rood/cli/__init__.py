@@ -1,12 +1,15 @@
 """The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from rood.errors import RoodError
+from rood.errors import RoodError, RoodWarning
 
 CONTINUED = {"attack", "audit", "reproduce", "train"}  # commands that continue an interrupted run
 
@@ -16,7 +19,8 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _warnings_as_notes():
+                return super().invoke(ctx)
         except RoodError as e:
             from rood.report.words import shown
 
@@ -27,6 +31,26 @@ class _Commands(TyperGroup):
             how = "continues from here" if continues else "starts from the beginning"
             typer.echo(f"stopped: the same command {how}", err=True)
             raise typer.Exit(130) from e
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Show a warning of rood as one line, and others as Python does."""
+
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        from rood.cli.show import note
+
+        if issubclass(category, RoodWarning):
+            note(message)
+        else:
+            usual(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RoodWarning)
+        warnings.showwarning = show
+        yield
 
 
 app = typer.Typer(

@@ -28,7 +28,7 @@ def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     KNN(k=5, fitted)
     """
     parts = list({id(p): p for d in detectors for p in _parts(d)}.values())  # inner ones first
-    learners = [p for p in parts if isinstance(p, OutputDetector) and p.fitted_names]
+    learners = [p for p in parts if isinstance(p, OutputDetector) and _learns(p)]
     # tensors made under the caller's inference_mode could not be differentiated through
     with torch.inference_mode(False), torch.no_grad():
         if learners:
@@ -45,6 +45,13 @@ def _parts(detector: Detector) -> Iterator[Detector]:
         for _, inner in detector.inner():
             yield from _parts(inner)
     yield detector
+
+
+def _learns(part: OutputDetector) -> bool:
+    """Whether it declares fitted values, or keeps what it learns elsewhere, in plain attributes."""
+    steps = ("start", "see", "finish")
+    own = any(getattr(type(part), n) is not getattr(OutputDetector, n) for n in steps)
+    return own or bool(part.fitted_names)
 
 
 def _fit_outputs(learners: Sequence[OutputDetector], batches: Batches) -> None:

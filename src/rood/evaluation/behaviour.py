@@ -271,7 +271,7 @@ def renew(
     if why := _unknown(store, stored):
         differ = {*found, *stored}
     elif differ:
-        why = f"{_names(differ)} did something else when {store.path} was begun"
+        why = f"outputs or gradients of {_names(differ)} differ from those stored in {store.path}"
     if begun and why:
         warnings.warn(f"{why}: results are measured anew", RoodWarning, stacklevel=2)
         forget({k for k in found if len(k) == 2 and {k, k[:1], ()} & differ})
@@ -293,10 +293,11 @@ def _unknown(store: Store, stored: Behaviour) -> str:
     return "" if stored else f"{store.path} does not say what its networks and detectors did"
 
 
-def _names(keys: Iterable[Key]) -> str:
-    """The networks, the attack, and the detectors of other networks."""
-    named = [" on ".join(reversed(k)) or "the attack" for k in sorted(keys) if k[:1] not in keys]
-    named = [f"the network {k[0]}" for k in sorted(keys) if len(k) == 1] + named
+def _names(keys: set[Key]) -> str:
+    """The attack and the networks; else detectors."""
+    networks = [f"the network {k[0]}" for k in sorted(keys) if len(k) == 1]
+    alone = [" on ".join(reversed(k)) for k in sorted(keys) if len(k) == 2 and k[:1] not in keys]
+    named = [*(["the attack"] if () in keys else []), *networks, *alone]
     return ", ".join(named[:6]) + (", ..." if len(named) > 6 else "")
 
 

@@ -8,6 +8,7 @@ manifest.json        settings, threshold, versions, hardware
 import csv
 import io
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -27,6 +28,7 @@ from rood.data.base import ImageSet, at_once
 from rood.data.images import read_image
 from rood.detectors.base import Detector
 from rood.errors import ResultsError
+from rood.evaluation.behaviour import behaviour, renew
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.plan import check_numbers, settings_of
 from rood.evaluation.prepare import made_attack, prepare
@@ -217,6 +219,7 @@ class Crafting:
         """Attack all images, writing to `out` as they are made; a second run continues."""
         store, table, n = Store(out), ScoresTable(out / "scores.csv"), len(self.images)
         with full_precision(), store.opened(self.settings):
+            self._renew(store, table)
             done = self._kept(out, table)
             yield Step(self.images.name, done, n)
             while done < n:
@@ -229,6 +232,20 @@ class Crafting:
             if self.kind == "npz":
                 self._bundle(out)
             store.write_json("manifest.json", self._manifest(finished=True))
+
+    def _renew(self, store: Store, table: ScoresTable) -> None:
+        """Begin anew if network, detector or attack is another than in the folder."""
+        ((model, ds),) = self.settings["detectors"].items()
+        detectors = {model: dict.fromkeys(ds, self.detector)}
+
+        def forget(_: object) -> None:
+            table.begin([])
+            with readable_errors(store.path):
+                (store.path / "attacked.npz").unlink(missing_ok=True)
+                shutil.rmtree(store.path / "images", ignore_errors=True)
+
+        found = behaviour(detectors, self.images, self.attack, [self.threat])
+        renew(store, found, begun=bool(table.read()), forget=forget)
 
     def _kept(self, out: Path, table: ScoresTable) -> int:
         """How many images are there already; an incomplete batch is repeated."""

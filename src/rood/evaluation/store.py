@@ -17,6 +17,7 @@ import math
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -30,7 +31,7 @@ from safetensors.numpy import save
 
 from rood._files import write_whole
 from rood._moved import without_removed
-from rood.errors import CapabilityError, ResultsError
+from rood.errors import CapabilityError, ResultsError, RoodWarning
 from rood.evaluation.rows import CLEAN, Arrays, Row
 
 Array = NDArray[np.float64]
@@ -238,6 +239,13 @@ def read_folder(folder: Path) -> Contents:
         there = (folder / "manifest.json").is_file()
         problems.append(
             "manifest.json cannot be read" if there else "there is no manifest.json yet"
+        )
+    elif "rood" in manifest.get("versions", ()) and not (folder / "behaviour").is_dir():
+        warnings.warn(
+            f"{folder} was written by a version of rood that did not record what networks and "
+            "detectors do: its numbers may be of several, a new audit of it measures anew",
+            RoodWarning,
+            stacklevel=2,
         )
     if not (rows or scores or examples or manifest):
         raise ResultsError(

@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rood.attacks.base import Attack, Best, Goal
+from rood.attacks.random_search import RandomSearch
+from rood.attacks.square import Square
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
+from rood.errors import CapabilityError
 from rood.evaluation.batching import in_parts
 from rood.evaluation.manifest import versions
 from rood.evaluation.plan import Plan, Role, role_of
@@ -285,14 +288,26 @@ class SetAttack:
             return self._worst(self.attack, goal, x)
         best, reached = Best(x), []
         for i, wanted in enumerate(self.attack.aims(goal)):
-            # a fresh one per batch: each image's noise depends on its pixels, not on its batch
-            variant = ("variant", i - 1) if i else ()
-            g = generator(self.seed, *self.purpose, *variant)
-            found = self.attack(wanted, x, self.threat, g)
+            found = self._climbed(wanted, x, ("variant", i - 1) if i else ())
             with torch.no_grad():
                 reached.append(goal(found))
             best.offer(found, reached[-1])
         return best.x, reached[0]
+
+    def _climbed(self, goal: Goal, x: Images, variant: tuple[str | int, ...]) -> Images:
+        # a fresh one per batch: each image's noise depends on its pixels, not on its batch
+        draws = partial(generator, self.seed, *self.purpose, *variant)
+        try:
+            return self.attack(goal, x, self.threat, draws())
+        except CapabilityError:
+            if not self.attack.uses_gradient:
+                raise
+        best = Best(x)
+        for blind in (RandomSearch(), Square()):  # `zero_gradient` says that there is none
+            found = blind(goal, x, self.threat, draws(type(blind).__name__))
+            with torch.no_grad():
+                best.offer(found, goal(found))
+        return best.x
 
     def _worst(self, attack: WorstOf, goal: Goal, x: Images) -> tuple[Images, Scores]:
         """The same for an attack that tries the variants itself."""
