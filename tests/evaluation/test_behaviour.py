@@ -1,5 +1,6 @@
 """A rerun never prints the numbers of another network, detector or attack."""
 
+import copy
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -326,6 +327,21 @@ def test_other_batches_and_threads_go_on(case, tmp_path):
         finally:
             torch.set_num_threads(before)
         assert {t.detectors for t in engine.did} == {()}
+
+
+def test_other_rounding_goes_on(case):
+    """Float64 differs from float32 by more than another device does."""
+    plan = toy_plan(case, detectors={"model": case.detectors})
+    double = copy.deepcopy(dict(case.detectors))
+    for d in double.values():
+        d.double()
+    found = [
+        behaviour({"model": ds}, plan.inside, plan.attack, plan.threats)
+        for ds in (case.detectors, double)
+    ]
+    for key, single in found[0].items():
+        assert (single["values"] != found[1][key]["values"]).any()
+        assert same(single, found[1][key])
 
 
 def measured(values, **more):

@@ -45,7 +45,7 @@ ROUNDING = 2e-6  # of a value: float32
 DRAWS = 16  # calls of a random score
 STANDARD_ERRORS = 6.0  # between two means of random scores
 DIRECTIONS = 16  # random ones, along which gradients are stored
-TURNED = 0.1  # share of a gradient that may differ; at kinks, rounding decides
+TURNED = 0.05  # share of a gradient that may differ; at kinks, rounding decides
 PREFIX = "probe."  # prefix of these arrays in the file of a task
 
 Key: TypeAlias = tuple[str, ...]  # (model,), (model, detector), or () for the attack
