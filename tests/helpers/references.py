@@ -28,6 +28,11 @@ def entropy(z):
     return -sum(p * math.log(p) for p in softmax(z) if p > 0)
 
 
+def entropy_log_odds(z):
+    """log(h / (1 - h)) plus log log k, for the entropy h as a share of log k, its largest value."""
+    return math.log(entropy(z)) - math.log(math.log(len(z)) - entropy(z))
+
+
 def margin(z):
     """log((1 - max p) / max p): the log-odds of not being the top class."""
     top = max(range(len(z)), key=lambda j: z[j])

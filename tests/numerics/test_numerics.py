@@ -16,7 +16,7 @@ from rood.attacks import PGD
 from rood.detectors import Energy, Mahalanobis, RelativeMahalanobis, ViM
 from rood.goals import look_in, look_out
 from rood.models.model import Outputs
-from rood.numerics.softmax import log_entropy, margin
+from rood.numerics.softmax import entropy_log_odds, log_entropy, margin
 from rood.numerics.streaming import Moments, Sample
 from rood.threat import L2, Linf
 
@@ -60,8 +60,11 @@ def test_hiding_from_mahalanobis_in_l2_shrinks_towards_the_nearest_mean():
 # hard numbers
 
 
+SCORES = [margin, log_entropy, entropy_log_odds, lambda z: margin(z, 1000.0)]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("score", [margin, log_entropy, lambda z: margin(z, 1000.0)])
+@pytest.mark.parametrize("score", SCORES)
 def test_at_a_margin_of_1000_score_and_gradient_are_finite_and_alive(score, dtype):
     z = torch.tensor([[1000.0, 0, -5, 3], [0, 0, 0, 1000], [0, 0, 0, 0]], dtype=dtype)
     z.requires_grad_()
@@ -76,6 +79,24 @@ def test_log_entropy_equals_the_direct_form_where_that_still_works():
     z = torch.randn(200, 10, generator=torch.Generator().manual_seed(0)).double() * 6
     p = z.softmax(dim=1)
     close(log_entropy(z), (-(p * p.log()).sum(dim=1)).log().numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("size", [6.0, 1.0, 1e-3, 1e-5, 1e-12])
+def test_log_odds_of_the_entropy_are_right_down_to_the_uniform_softmax(size):
+    z = size * torch.randn(20, 10, generator=torch.Generator().manual_seed(0)).double()
+    mpmath.mp.dps = 60
+    want = []
+    for row in z.tolist():
+        total = sum(mpmath.exp(v) for v in row)
+        h = -sum(mpmath.exp(v) / total * (v - mpmath.log(total)) for v in row)
+        want.append(float(mpmath.log(h) - mpmath.log(mpmath.log(10) - h)))
+    close(entropy_log_odds(z), want, rtol=1e-4 if size < 1e-9 else 1e-8)
+
+
+def test_log_odds_of_the_entropy_do_not_tie_where_float32_entropies_do():
+    z = 1e-4 * torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
+    assert len(log_entropy(z).unique()) < 20
+    assert len(entropy_log_odds(z).unique()) == 200
 
 
 def exact_distances(f, y, queries):

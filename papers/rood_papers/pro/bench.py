@@ -14,6 +14,7 @@ from rood.detectors import GEN, MSP, PRO, Energy, Entropy, fit_all, registry
 from rood.detectors.base import Detector, ScoreFunction
 from rood.metrics import auroc
 from rood.models.model import Model
+from rood.numerics.softmax import log_entropy
 from rood.shapes import Images
 from rood_papers.framework.bench import DIGITS, Bench, Detectors, World
 from rood_papers.framework.context import ALL, BATCH, Context
@@ -171,11 +172,11 @@ def climbs(pro: PRO, x: Images) -> torch.Tensor:
 
 def as_printed(model: Model) -> dict[str, ScoreFunction]:
     """Scores as their papers have them: ours rank alike, but have other landscapes."""
-    msp, entropy, gen = MSP(model), Entropy(model), GEN(model)
+    msp, gen = MSP(model), GEN(model)
     terms = min(gen.top, model.classes)
     return {
         "MSP": lambda x: torch.sigmoid(-msp.score_images(x).double()),
         "EBO": Energy(model).score_images,
-        "Entropy": lambda x: entropy.score_images(x).exp(),
+        "Entropy": lambda x: log_entropy(model(x).logits).exp(),
         "GEN": lambda x: terms * (gen.gamma * gen.score_images(x)).exp(),
     }

@@ -9,16 +9,16 @@ from torch import nn
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.models.model import Model
-from rood.numerics.softmax import log_entropy
+from rood.numerics.softmax import entropy_log_odds
 from rood.shapes import Images, Scores
 
 
 class DeepEnsemble(Detector):
-    r"""s(x) = log H(p), p = (1/m) sum_i softmax(z_i(x)) over m networks.
+    r"""s(x) = log H(p) - log(log k - H(p)), p = (1/m) sum_i softmax(z_i(x)) over m networks.
 
     Lakshminarayanan et al., *Simple and Scalable Predictive Uncertainty Estimation using Deep
     Ensembles*, NeurIPS 2017, arXiv:1612.01474. log p is the log-sum-exp of the networks' log
-    softmaxes; H in the logarithm as in `Entropy`.
+    softmaxes; H as log-odds as in `Entropy`.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -36,7 +36,7 @@ class DeepEnsemble(Detector):
 
     def score_images(self, x: Images) -> Scores:
         log_p = torch.stack([m(x).logits.log_softmax(dim=1) for m in self.models])
-        return log_entropy(log_p.logsumexp(dim=0) - math.log(len(self.models)))
+        return entropy_log_odds(log_p.logsumexp(dim=0) - math.log(len(self.models)))
 
     def cost(self) -> tuple[int, int]:
         return len(self.models), 0

@@ -3,20 +3,20 @@
 from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.models.model import Outputs
-from rood.numerics.softmax import log_entropy
+from rood.numerics.softmax import entropy_log_odds
 from rood.shapes import Scores
 
 
 class Entropy(OutputDetector):
-    r"""s(x) = log H(p), H(p) = -sum_j p_j log p_j, with p the softmax of the logits.
+    r"""s(x) = log H(p) - log(log k - H(p)), H(p) = -sum_j p_j log p_j, with p the softmax.
 
     The score of Chen et al., *Leveraging Perturbation Robustness to Enhance Out-of-Distribution
-    Detection*, CVPR 2025, arXiv:2503.18784, in the logarithm: H and its gradient vanish for a
-    confident image, log H keeps falling like the margin. Same ranking.
+    Detection*, CVPR 2025, arXiv:2503.18784, as log-odds of H / log k for k classes: H and its
+    gradient vanish for a confident image and saturate near the uniform softmax. Same ranking.
     """
 
     def score_outputs(self, out: Outputs) -> Scores:
-        return log_entropy(out.logits)
+        return entropy_log_odds(out.logits)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return (MSP(self.model).score_images,)

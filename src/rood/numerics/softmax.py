@@ -42,6 +42,20 @@ def log_entropy(z: Logits) -> Scores:
     return (log_p + log_a).logsumexp(dim=1)
 
 
+def entropy_log_odds(z: Logits) -> Scores:
+    r"""log H(p) - log(log k - H(p)): the log-odds of H / log k, saturated at neither end.
+
+    log k - H, the divergence of p from the uniform distribution, is (1/k) sum_j phi(d_j) with
+    d_j = log(k p_j) and phi(d) = (d - 1) e^d + 1 >= 0: nothing cancels where H rounds to log k.
+    """
+    d = z.double().log_softmax(dim=1) + math.log(z.shape[1])
+    near = d.abs() < 1e-4
+    small = d.where(near, torch.zeros_like(d))
+    phi = torch.where(near, small.square() * (0.5 + small / 3), (d - 1) * d.exp() + 1)
+    divergence = phi.mean(dim=1).clamp_min(torch.finfo(d.dtype).tiny)  # 0 only if all z are equal
+    return log_entropy(z) - divergence.log().to(z.dtype)
+
+
 def uniform_cross_entropy(z: Logits) -> Scores:
     r"""-(1/k) sum_j log p_j = lse(z) - mean(z): how far p is from uniform; log k where it is."""
     return z.logsumexp(dim=1) - z.mean(dim=1)
