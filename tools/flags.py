@@ -5,7 +5,8 @@ import math
 import textwrap
 
 from rood.evaluation.checks import Check, checks
-from rood.evaluation.probes import CONTROLS, FEW, QUERIES
+from rood.evaluation.checks.base import LEVEL, TESTS
+from rood.evaluation.probes import CONTROLS, DRAWS, FEW, QUERIES
 
 HEAD = f"""# Flags: may an attacked number be believed?
 
@@ -18,12 +19,21 @@ both sides were attacked, each flag is that of the worse side.
 - **warn**: read the number as an upper bound.
 - **pass**: the known signs of a weak attack were looked for and not found. This is no proof.
 
-Most checks use {CONTROLS} evenly spaced control images per attacked set (gradients, budget and surrogates use
-all images), at every eps; random search draws {QUERIES} points per image. The two expensive ones, `more_steps_gain` and
-`far_from_zero`, use {FEW} of these images, once per set and norm, at the largest eps. Together the checks add
-about 5 % to the attacks of `make demo`, plus the random points. Where an image is done at a fixed
-value (`Goal.enough`), what lies beyond it counts neither for nor against an attack. A folder written by an
-older rood lacks the rows of newer checks: an absent flag was not checked, which is not a pass.
+Most checks use {CONTROLS} evenly spaced control images per attacked set (gradients at the clean image, budget and
+surrogates use all images), at every eps; random search draws {QUERIES} points per image. The expensive ones,
+`black_box_gains`, `more_steps_gain` and `far_from_zero`, use {FEW} of these images, once per set and norm, at the
+largest eps. Where an image is done at a fixed value (`Goal.enough`), what lies beyond it counts neither for nor
+against an attack. A folder written by an older rood lacks the rows of newer checks: an absent flag was not
+checked, which is not a pass.
+
+The attacked number is the lowest that anything found: the attack, its images rounded to 8 bits, random search,
+and the attacks that continue it. Checks compare what the attack alone reached.
+
+Where a limit is marked *, the share must exceed it significantly: exact binomial test at {LEVEL} / {TESTS}, the
+level of one row divided by the tests that may be made for it. So one of {CONTROLS} images raises no alarm. No check
+depends on the unit of a score: s and a s + b are judged alike for a > 0, and infinite scores of a few images change
+nothing for the others. A detector that declares itself `stochastic` is judged by means over {DRAWS} calls, clean and
+attacked.
 
 To add a check, add one file to `src/rood/evaluation/checks/`; this page is generated from that folder.
 
@@ -35,7 +45,7 @@ To add a check, add one file to `src/rood/evaluation/checks/`; this page is gene
 def page() -> str:
     """The whole page."""
     table = "".join(
-        f"| [`{c.name}`](#{c.name}) | {c.warn:g} | {_limit(c.fail)} | {c.wording.title} |\n"
+        f"| [`{c.name}`](#{c.name}) | {_limit(c, c.warn)} | {_limit(c, c.fail)} | {c.wording.title} |\n"
         for c in checks()
     )
     return HEAD + table + "".join(map(_section, checks()))
@@ -43,8 +53,9 @@ def page() -> str:
 
 def _section(check: Check) -> str:
     measured, *details = inspect.cleandoc(type(check).__doc__ or "").split("\n\n")
-    limits = f"Warns above {check.warn:g}, " + (
-        f"fails above {check.fail:g}." if math.isfinite(check.fail) else "never fails."
+    above = "significantly above" if check.tested else "above"
+    limits = f"Warns {above} {check.warn:g}, " + (
+        f"fails {above} {check.fail:g}." if math.isfinite(check.fail) else "never fails."
     )
     parts = [
         f"**Measures**: {measured} {limits}",
@@ -56,5 +67,5 @@ def _section(check: Check) -> str:
     return f"\n## {check.name}\n\n{wrapped}\n"
 
 
-def _limit(value: float) -> str:
-    return f"{value:g}" if math.isfinite(value) else "never"
+def _limit(check: Check, value: float) -> str:
+    return f"{value:g}{'*' * check.tested}" if math.isfinite(value) else "never"

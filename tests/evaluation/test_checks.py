@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy_audit import N, attacked, measured, toy_case, verdicts
 
 from rood import data
@@ -14,9 +16,10 @@ from rood.attacks import PGD, RandomSearch
 from rood.detectors import MSP
 from rood.detectors.base import Detector, OutputDetector
 from rood.evaluation.checks import Case, Flag, checks, registry, worst
-from rood.evaluation.checks.base import SetCheck
-from rood.evaluation.probes import FEW, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.checks.base import TESTS, SetCheck
+from rood.evaluation.probes import BLIND, DRAWS, FEW, QUERIES, STRIDE, WITHOUT_LIMIT
 from rood.evaluation.rows import Evidence, _attacked
+from rood.metrics import auroc
 from rood.models import zoo
 from rood.numerics.softmax import margin
 from rood.threat import L2, Linf
@@ -25,9 +28,13 @@ from rood.threat import L2, Linf
 ARRAYS = {
     "zero_gradient": ("zero_gradient",),
     "untrue_gradient": ("honesty",),
+    "rough_score": ("path_stride",),
+    "custom_backward": ("custom_backward", "zero_gradient"),
     "random_search_wins": ("control", "control_after"),
+    "black_box_gains": ("few_after", "blind", "other"),
     "left_the_threat_model": ("left",),
     "two_calls_differ": ("apart", "again", "before"),
+    "score_drifts": ("before", "later", "clean"),
     "batch_matters": ("apart", "again", "control_before", "before"),
     "transfer_beats_direct": ("direct", "scores"),
     "base_only": ("direct", "scores"),
@@ -35,11 +42,13 @@ ARRAYS = {
     "more_steps_gain": ("few_after", "more", "other"),
     "far_from_zero": ("far", "far_start"),
 }
+FURTHER = {"black_box_gains", "more_steps_gain", "far_from_zero"}  # of a few images
 
 
 def of(sets, **changes):
     """A case of two sets, ID first."""
-    usual = {"clean": (np.arange(2.0), np.arange(2.0)), "aurocs": [0.9, 0.1], "norm": "linf"}
+    clean = tuple(s.get("clean", s.get("before", s.get("scores", np.arange(2.0)))) for s in sets)
+    usual = {"clean": clean, "aurocs": [0.9, 0.1], "norm": "linf"}
     usual |= {"eps": 0.05, "side": "both", "sides": ("both",)}
     return Case(sets=tuple(sets), **(usual | changes))
 
@@ -330,14 +339,14 @@ def test_an_attack_by_queries_is_examined_by_queries(case):
 
 def test_without_images_of_the_other_side_the_expensive_checks_are_left_out(case):
     flags = found(case, MSP(case.model), other_side=None)
-    assert flags.keys() == ARRAYS.keys() - {"more_steps_gain", "far_from_zero"}
+    assert flags.keys() == ARRAYS.keys() - FURTHER
 
 
 def test_a_folder_of_an_older_rood_lacks_the_newer_checks_and_no_more(sides):
     inside, outside = sides
     known = {"scores", "before", "left", "sign", "zero_gradient", "honesty"}
     known |= {"control", "control_before", "control_after"}
-    old = {k: v for k, v in inside.items() if k in known}
+    old = {k: v for k, v in inside.items() if k in known}  # as written by 0.1
     assert set_flags([old, {"scores": outside["scores"]}]).keys() == {
         *("zero_gradient", "untrue_gradient", "random_search_wins", "left_the_threat_model")
     }
@@ -369,28 +378,60 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
     ("name", "arrays", "value", "verdict"),
     [
         ("zero_gradient", [np.uint8([0] * 100)], 0, "pass"),
-        ("zero_gradient", [np.uint8([1] * 5 + [0] * 95)], 0.05, "warn"),
-        ("zero_gradient", [np.uint8([1] * 11 + [0] * 89)], 0.11, "fail"),
+        ("zero_gradient", [np.uint8([1] * 5 + [0] * 95)], 0.05, "pass"),
+        ("zero_gradient", [np.uint8([1] * 6 + [0] * 94)], 0.06, "warn"),
+        ("zero_gradient", [np.uint8([1] * 14 + [0] * 86)], 0.14, "fail"),
         ("untrue_gradient", [np.r_[1.0, 0.8, 1.2, 1.0]], 0, "pass"),
-        ("untrue_gradient", [np.r_[1.0, np.nan, 0.0]], 2 / 3, "fail"),
+        ("untrue_gradient", [np.r_[1.0, np.nan, 0.0]], 2 / 3, "pass"),
+        ("untrue_gradient", [np.r_[np.ones(10), np.full(20, np.nan)]], 2 / 3, "fail"),
+        ("rough_score", [np.full((32, 2), 0.8)], 0, "pass"),
+        ("rough_score", [np.c_[np.ones(32), np.r_[np.zeros(10), np.ones(22)]]], 0.3125, "warn"),
+        ("rough_score", [np.c_[np.zeros(32), np.ones(32)]], 1, "fail"),
+        ("custom_backward", [np.ones(4), np.zeros(4)], 1, "pass"),
+        ("custom_backward", [np.ones(4), np.ones(4)], 1, "warn"),
+        ("custom_backward", [np.zeros(4), np.ones(4)], 0, "pass"),
         ("random_search_wins", [np.zeros(50), np.ones(50)], 0, "pass"),
         ("random_search_wins", [np.ones(50), np.ones(50)], 0, "pass"),
-        ("random_search_wins", [np.r_[2.0, 2.0, np.zeros(48)], np.ones(50)], 0.04, "warn"),
+        ("random_search_wins", [np.r_[2.0, 2.0, np.zeros(48)], np.ones(50)], 0.04, "pass"),
+        ("random_search_wins", [np.r_[np.full(6, 2.0), np.zeros(44)], np.ones(50)], 0.12, "warn"),
+        ("random_search_wins", [np.r_[1.0, np.full(31, -1.0)], np.full(32, -1.0)], 1 / 32, "pass"),
+        (
+            "random_search_wins",
+            [np.r_[1.0, 1, np.full(30, -1.0)], np.full(32, -1.0)],
+            0.0625,
+            "fail",
+        ),
+        (
+            "random_search_wins",
+            [np.r_[np.inf, np.zeros(49)], np.r_[np.inf, np.ones(49)]],
+            0,
+            "pass",
+        ),
+        ("random_search_wins", [np.ones(50), np.r_[np.inf, np.zeros(49)]], 0.98, "fail"),
+        ("black_box_gains", [-np.ones(4), np.ones(4), np.zeros(4)], 1, "fail"),
+        ("black_box_gains", [np.ones(4), -np.ones(4), np.zeros(4)], 0, "pass"),
         ("random_search_wins", [np.ones(50), np.zeros(50)], 1, "fail"),
         ("left_the_threat_model", [np.uint8([0] * 999 + [1])], 0.001, "fail"),
         ("two_calls_differ", [np.r_[1.0, 2], np.r_[1.0, 2], np.r_[0.0, 2]], 0, "pass"),
         ("two_calls_differ", [np.r_[1.0, 2], np.r_[1.0, 2.02], np.r_[0.0, 2]], 0.01, "warn"),
         ("two_calls_differ", [np.r_[np.inf, 2], np.r_[np.inf, 3], np.r_[0.0, 2]], 0.5, "fail"),
         ("two_calls_differ", [np.ones(2), np.ones(2), np.full(3, np.inf)], 0, "pass"),
+        ("two_calls_differ", [np.r_[1.0, 2], np.r_[np.inf, 2], np.r_[0.0, 2]], 5, "fail"),
+        ("score_drifts", [np.r_[0.0, 2], np.r_[0.0, 2], np.r_[0.0, 2]], 0, "pass"),
+        ("score_drifts", [np.r_[0.0, 2], np.r_[0.0, 2.02], np.r_[0.0, 2]], 0.01, "warn"),
+        ("score_drifts", [np.r_[0.0, 2], np.r_[0.0, 2], np.r_[1.0, 3]], 1, "fail"),
+        ("score_drifts", [np.r_[1.0, np.inf], np.r_[1.0, np.inf], np.r_[1.0, np.inf]], 0, "pass"),
         ("batch_matters", [*np.zeros((3, 4)), np.r_[0.0, 2]], 0, "pass"),
         ("batch_matters", [*np.zeros((2, 4)), np.ones(4), np.r_[0.0, 2]], 1, "fail"),
         ("batch_matters", [np.zeros(4), np.ones(4), np.ones(4), np.r_[0.0, 2]], 0, "pass"),
         ("transfer_beats_direct", [np.ones(10), np.ones(10)], 0, "pass"),
-        ("transfer_beats_direct", [np.r_[0.0, 0, np.ones(8)], np.ones(10)], 0.2, "warn"),
+        ("transfer_beats_direct", [np.r_[0.0, 0, np.ones(8)], np.ones(10)], 0.2, "pass"),
+        ("transfer_beats_direct", [np.r_[np.zeros(6), np.ones(4)], np.ones(10)], 0.6, "warn"),
         ("transfer_beats_direct", [np.zeros(10), np.ones(10)], 1, "warn"),
         ("transfer_beats_direct", [np.full(10, 0.95), np.ones(10)], 0, "pass"),
         ("base_only", [np.full(10, 0.2), np.ones(10)], 0, "pass"),
-        ("base_only", [np.r_[np.zeros(2), np.ones(8)], np.ones(10)], 0.2, "warn"),
+        ("base_only", [np.r_[np.zeros(2), np.ones(8)], np.ones(10)], 0.2, "pass"),
+        ("base_only", [np.r_[np.zeros(6), np.ones(4)], np.ones(10)], 0.6, "warn"),
         ("base_only", [np.zeros(10), np.ones(10)], 1, "fail"),
         ("base_only", [np.zeros(10), np.zeros(10)], 0, "pass"),
         ("lost_by_rounding", [np.ones(4), np.ones(4), np.zeros(4)], 0, "pass"),
@@ -407,7 +448,9 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
 def test_attacked_sets_are_graded_as_stated(name, arrays, value, verdict):
     given = dict(zip(ARRAYS[name], arrays, strict=True))
     other = {"scores": given.pop("other", np.zeros(4))}
-    zeros = dict.fromkeys(("control", "control_before", "before", "again"), np.zeros(1))
+    names = ("control", "control_before", "before", "again", "apart", "scores")
+    zeros = dict.fromkeys(names, np.zeros(1)) | {"honesty": np.ones(1)}
+    zeros |= {"path_stride": np.ones((1, 2))}
     flag = registry.get(name)().flag(of([{"sign": np.int8([1])} | zeros | given, other]))
     assert flag.value == pytest.approx(value, abs=1e-4)
     assert flag.verdict == verdict
@@ -421,6 +464,12 @@ def test_attacked_sets_are_graded_as_stated(name, arrays, value, verdict):
             "tied_scores",
             {"clean": (np.arange(100.0), np.r_[0.0, 0.0, np.arange(1.0, 49.0)])},
             0.04,
+            "pass",
+        ),
+        (
+            "tied_scores",
+            {"clean": (np.arange(100.0), np.r_[np.zeros(6), np.arange(1.0, 45.0)])},
+            0.12,
             "warn",
         ),
         ("tied_scores", {"clean": (np.zeros(10), np.arange(50.0))}, 1, "fail"),
@@ -469,16 +518,24 @@ def test_the_checks_state_how_many_images_are_examined():
     assert f"the best of {QUERIES} random points" in text
     assert f"{WITHOUT_LIMIT.steps} steps of APGD move {FEW} of these" in text
     assert f"AUROC of {FEW} control images" in text
+    assert f"with {BLIND.queries} queries" in text
+    assert f"means over {DRAWS} calls" in text
+    assert f"a step of eps / {1 / STRIDE:g}" in text
+    assert 2 * len(checks()) <= TESTS
 
 
 def test_limits_and_order_of_the_flags_stay():
     never = math.inf
     limits = {
-        "zero_gradient": (0.01, 0.10),
-        "untrue_gradient": (0.25, 0.50),
+        "zero_gradient": (0.01, 0.05),
+        "untrue_gradient": (0.10, 0.25),
+        "rough_score": (0.10, 0.25),
+        "custom_backward": (0.0, never),
         "random_search_wins": (0.02, 0.10),
+        "black_box_gains": (0.05, 0.15),
         "left_the_threat_model": (0.0, 0.0),
         "two_calls_differ": (0.001, 0.05),
+        "score_drifts": (0.001, 0.05),
         "batch_matters": (0.001, 0.05),
         "transfer_beats_direct": (0.10, never),
         "base_only": (0.10, 0.50),
@@ -491,6 +548,97 @@ def test_limits_and_order_of_the_flags_stay():
         "too_good": (0.80, never),
     }
     assert [(c.name, (c.warn, c.fail)) for c in checks()] == list(limits.items())
+
+
+# units and infinities
+
+N_CASE = 40
+SCORES = ("scores", "before", "alone", "direct", "later")  # of every image
+CONTROL_SCORES = (
+    *("control", "control_before", "control_after", "control_best", "rounded", "apart", "again"),
+    *("few_after", "more", "blind", "far", "far_start"),
+)
+SLOPES = ("path_dead", "path_honesty", "path_stride", "honesty")
+
+
+def random_set(draw, sign):
+    """An attacked set that no attack made: its gains, wins and faults are random."""
+    before = draw.normal(size=N_CASE)
+    near = lambda size: before + size * draw.normal(size=N_CASE)
+    moved = lambda: before + sign * draw.gamma(1.0, size=N_CASE) * draw.integers(0, 2)
+    arrays = {name: moved() for name in (*SCORES, *CONTROL_SCORES)}
+    noise = 10.0 ** draw.uniform(-5, 0)
+    arrays |= {
+        "before": before,
+        "control_before": before,
+        "later": near(noise * draw.integers(0, 2)),
+    }
+    arrays |= {"apart": near(noise), "again": near(noise * draw.integers(0, 2))}
+    arrays |= {name: draw.uniform(-0.5, 1.5, size=(N_CASE, 2)) for name in SLOPES}
+    arrays |= {
+        "honesty": draw.uniform(0, 2, size=N_CASE),
+        "zero_gradient": draw.integers(0, 2, N_CASE),
+    }
+    arrays |= {"path_dead": draw.integers(0, 2, (N_CASE, 3)), "left": np.zeros(N_CASE)}
+    ones = np.ones(N_CASE, np.int8)
+    arrays |= {"sign": sign * ones, "stochastic": draw.integers(0, 2) * ones, "more_tier": 2 * ones}
+    arrays |= {"custom_backward": ones, "tier": draw.integers(0, 4) * ones}
+    return arrays | {"enough": np.full(N_CASE, draw.choice([np.inf, draw.normal()]))}
+
+
+def random_case(seed):
+    draw = np.random.default_rng(seed)
+    inside, outside = random_set(draw, 1), random_set(draw, -1)
+    return ranked(
+        [inside, outside], tuple(s["before"] + draw.integers(0, 2) for s in (inside, outside))
+    )
+
+
+def ranked(sets, clean):
+    """The case of these sets, whose AUROCs follow from them."""
+    before = auroc(inside=clean[0], outside=clean[1])
+    after = auroc(inside=sets[0]["scores"], outside=sets[1]["scores"])
+    return of(sets, clean=clean, aurocs=[before, after])
+
+
+def in_another_unit(case, scale, offset):
+    """Every score s of the case as scale * (s + offset)."""
+    turned = lambda scores: scale * (scores + offset)
+
+    def one(arrays):
+        scores = {k: turned(v) for k, v in arrays.items() if k in (*SCORES, *CONTROL_SCORES)}
+        sign = arrays["sign"][0]
+        return arrays | scores | {"enough": sign * turned(sign * arrays["enough"])}
+
+    return ranked([one(s) for s in case.sets], tuple(map(turned, case.clean)))
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    power=st.floats(-20, 20),
+    offset=st.floats(-100, 100),
+)
+def test_no_check_depends_on_the_unit_of_the_scores(check, seed, power, offset):
+    case = random_case(seed)
+    flag, same = check.flag(case), check.flag(in_another_unit(case, 10.0**power, offset))
+    assert same.value == pytest.approx(flag.value, rel=1e-6, abs=1e-9)
+    assert same.verdict == flag.verdict
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.name)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), sign=st.sampled_from([-1, 1]))
+def test_infinite_scores_of_a_few_images_leave_every_check_a_number(check, seed, sign):
+    case, draw = random_case(seed), np.random.default_rng(seed)
+    for arrays in (*case.sets, {"clean": case.clean[0]}):
+        for name in draw.permutation(list(arrays))[:6]:
+            if name in (*SCORES, *CONTROL_SCORES, "clean"):
+                arrays[name][draw.integers(0, N_CASE, 3)] = sign * np.inf
+    flag = check.flag(ranked(case.sets, case.clean))
+    assert math.isfinite(flag.value)
+    assert flag.verdict in ("pass", "warn", "fail")
 
 
 def test_a_masked_side_is_not_diluted_by_the_other():

@@ -7,7 +7,7 @@ from toy_audit import N, audited
 
 from rood.attacks import PGD
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.probes import CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.probes import BLIND, CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
 from rood.threat import Linf
 
 
@@ -38,15 +38,18 @@ def test_the_manifest_tells_how_to_repeat_it(case, results):
     assert min(manifest["cost"].values()) > 0
 
 
-def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path):
+def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path, monkeypatch):
+    monkeypatch.setattr("rood.evaluation.probes.QUICK", PGD(steps=10))
     attack = PGD(steps=3, restarts=2)
     one = {"detectors": {"msp": case.detectors["msp"]}, "threats": [Linf(0.02)]}
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
-    climb, compare, judged = 2 * (3 + 1), 1, 1 + 1 + 2
-    control = CONTROLS * (QUERIES + 2 + 1 + 2 * len(NUDGES) + 3)
-    more, far = 10, WITHOUT_LIMIT.steps
-    further = FEW * ((more + 1) + (far + 1) + 2 * (1 + 2 + 1) + 1)
+    # judged: by the goal, before, after, its gradient, in 8 bits, once more
+    climb, compare, judged, graph = 2 * (3 + 1), 1, 6, 1
+    slopes = 3 * (2 * len(NUDGES) + 2) + 2
+    control = CONTROLS * (QUERIES + 2 + slopes + 3)
+    more, blind, far = 10, BLIND.queries + 1, WITHOUT_LIMIT.steps
+    further = FEW * ((more + 1) + blind + (far + 1) + 3 * (1 + 2 + 1) + 1)
     sets = 3  # inside and two outside ones, N images each
-    assert cost["forwards"] == sets * (N * (climb + compare + judged) + control + further)
-    assert cost["backwards"] == sets * (N * (2 * 3 + 1) + FEW * (more + far))
+    assert cost["forwards"] == sets * (N * (climb + compare + judged) + graph + control + further)
+    assert cost["backwards"] == sets * (N * (2 * 3 + 1) + CONTROLS * 2 + FEW * (more + far))

@@ -1,16 +1,19 @@
 """What is measured of an attack, and on which images."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from toy_audit import measured, toy_case
 
-from rood.attacks import PGD
+from rood.attacks import PGD, RandomSearch, WorstOf
 from rood.attacks.base import Goal
 from rood.data.base import ImageSet
 from rood.detectors import MSP
 from rood.detectors.base import OutputDetector
-from rood.evaluation.probes import FEW, NUDGES, WITHOUT_LIMIT, Examination
+from rood.evaluation.probes import DRAWS, FEW, NUDGES, WITHOUT_LIMIT, Examination, continued_by
+from rood.evaluation.tasks import metered
 from rood.goals import look_in
 from rood.numerics.softmax import margin
 from rood.seeds import generator
@@ -38,9 +41,12 @@ def test_a_missing_gradient_is_a_dead_one(case):
     """Where the attack continues without one, as worst_of does."""
     x = case.inside[0][:6]
     exam = examination(Cut(case.model))
-    assert exam.gradient(x, torch.arange(3))["zero_gradient"].tolist() == [1] * 6
+    gradient = exam.gradient(x, x, torch.arange(3))
+    assert gradient["zero_gradient"].tolist() == [1] * 6
+    assert gradient["path_dead"].tolist() == [[1] * 3] * 3
     further = exam.further(x, x, case.outside["grey"][:6])
-    assert {k: len(v) for k, v in further.items()} == {"more": 6, "far": 6, "far_start": 6}
+    assert {len(v) for v in further.arrays.values()} == {6}
+    assert further.images.keys() == {"more", "blind"}
 
 
 def test_what_is_measured_does_not_depend_on_the_batch_size(case):
@@ -64,8 +70,80 @@ def test_the_expensive_probes_climb_from_the_attacked_image_and_from_the_other_s
     exam = examination(detector, Goal(watched), PGD(steps=12))
     exam.further(x, found := (x + 0.04).clamp(0, 1), start)
     torch.testing.assert_close(climbed[0], found)
-    torch.testing.assert_close(climbed[12], start)
-    assert len(climbed) == 12 + WITHOUT_LIMIT.steps
+    torch.testing.assert_close(climbed[-WITHOUT_LIMIT.steps], start)
+
+
+def test_an_attack_is_continued_by_a_longer_one(case):
+    assert continued_by(PGD()) == WorstOf(tier="quick") == continued_by(WorstOf(tier="full"))
+    assert continued_by(WorstOf(tier="quick")) == WorstOf(tier="standard")
+    assert continued_by(RandomSearch(queries=3)) == RandomSearch(queries=3)
+    x = case.inside[0][:2]
+    further = examination(MSP(case.model), attack=WorstOf(tier="quick")).further(x, x, x)
+    assert further.arrays["more_tier"].tolist() == [2, 2]
+
+
+class Rippled(OutputDetector):
+    """A ripple far below the budget, whose slope hides that of the score."""
+
+    def score_outputs(self, out):
+        s = margin(out.logits)
+        return s + 1e-4 * torch.sin(1e7 * s.double()).to(s.dtype)
+
+
+def test_a_ripple_is_true_at_the_point_and_rough_over_a_step(case):
+    x = case.inside[0][:8].double()
+    model = copy.deepcopy(case.model).double()
+    for detector, rough in ((MSP(model), False), (Rippled(model), True)):
+        slopes = examination(detector).gradient(x, x, torch.arange(8))["path_stride"]
+        assert slopes.shape == (8, 2)
+        assert bool((slopes < 0.1).float().mean() > 0.8) == rough
+
+
+class OwnBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, s):
+        return s.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Customised(OutputDetector):
+    def score_outputs(self, out):
+        return OwnBackward.apply(margin(out.logits))
+
+
+class Hooked(OutputDetector):
+    def score_outputs(self, out):
+        s = margin(out.logits)
+        if s.requires_grad:
+            s.register_hook(lambda gradient: gradient)
+        return s
+
+
+@pytest.mark.parametrize("detector", [Customised, Hooked])
+def test_a_backward_pass_of_somebodys_own_is_noted(case, detector):
+    x, some = case.inside[0][:4], torch.arange(2)
+    custom = lambda d: examination(d).gradient(x, x, some)["custom_backward"].tolist()
+    with metered(case.model):  # whose hook is rood's own
+        assert custom(MSP(case.model)) == [0, 0]
+        assert custom(detector(case.model)) == [1, 1]
+
+
+class Jittery(OutputDetector):
+    stochastic = True
+
+    def score_outputs(self, out):
+        return margin(out.logits) + torch.randn(len(out.logits))
+
+
+def test_a_stochastic_score_is_measured_by_its_mean(case):
+    x = case.inside[0][:20]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        error = examination(Jittery(case.model)).score(x) - MSP(case.model).score(x)
+    assert 0.5 < error.std() * DRAWS**0.5 < 2
 
 
 def test_a_slope_that_bends_within_the_longest_step_is_true_and_a_turned_one_is_not(case):
@@ -76,9 +154,8 @@ def test_a_slope_that_bends_within_the_longest_step_is_true_and_a_turned_one_is_
     bent = Goal(lambda x: (1.4 * wave * along(x)).sin())
     turned = Goal(lambda x: 2 * along(x).detach() - along(x))
 
-    honesty = lambda goal: examination(MSP(case.model), goal).gradient(x, torch.arange(4))[
-        "honesty"
-    ]
+    measured = lambda goal: examination(MSP(case.model), goal).gradient(x, x, torch.arange(4))
+    honesty = lambda goal: measured(goal)["honesty"]
     torch.testing.assert_close(honesty(bent), torch.ones(4), atol=0.05, rtol=0)
     assert ((honesty(turned) - 1).abs() > 0.25).all()
 
@@ -86,10 +163,12 @@ def test_a_slope_that_bends_within_the_longest_step_is_true_and_a_turned_one_is_
 def test_a_batch_without_control_images_is_no_error(case):
     x, none = case.inside[0][:4], case.inside[0][:0]
     exam = examination(MSP(case.model))
-    measured = exam.usual(none, none) | exam.further(none, none, none)
-    assert {len(v) for v in measured.values()} == {0}
-    gradient = exam.gradient(x, torch.arange(0))
+    usual, further = exam.usual(none), exam.further(none, none, none)
+    assert {len(v) for v in (usual.arrays | further.arrays).values()} == {0}
+    assert not usual.images | further.images
+    gradient = exam.gradient(x, x, torch.arange(0))
     assert (len(gradient["zero_gradient"]), len(gradient["honesty"])) == (4, 0)
+    assert gradient["path_dead"].shape == (0, 3)
 
 
 def test_a_few_images_of_the_other_side_are_enough(case):

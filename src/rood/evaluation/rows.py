@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rood import metrics
 from rood.evaluation import checks
 from rood.evaluation.checks import Case, Flag
+from rood.evaluation.checks.base import Arrays as Known
 from rood.evaluation.checks.base import Side, Verdict
 
 Arrays = dict[str, NDArray[Any]]
@@ -102,33 +103,43 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
     inside, outside = e.clean["inside"], e.clean[template.dataset]
     yield from _metric_rows(template, inside, outside, threshold)
     clean = metrics.auroc(inside=inside["scores"], outside=outside["scores"])
+    cases = list(_cases(e, template.dataset, clean))
+    largest = {(case.side, case.norm): case for _, case in cases}  # eps grows
+    for threat, case in cases:
+        found = checks.flags(replace(case, largest=largest[case.side, case.norm]))
+        now_in, now_out = case.sets
+        row = replace(
+            template,
+            scenario=f"{e.attack} {threat}",
+            side=case.side,
+            n_in=len(now_in["scores"]),
+            n_out=len(now_out["scores"]),
+            verdict=checks.worst(found),
+        )
+        yield from _metric_rows(row, now_in, now_out, threshold)
+        yield from _flag_rows(row, found)
+
+
+def _cases(e: Evidence, dataset: str, clean: float) -> Iterator[tuple[Ball, Case]]:
+    """What the checks look at, for every threat and side."""
+    inside, outside = e.clean["inside"], e.clean[dataset]
     path: dict[tuple[Side, str], list[float]] = {}  # AUROC as eps grows, clean first
     for threat in e.threats:
         for side in e.sides:
             now_in = inside if side == "outside" else _attacked(e, "inside", threat)
-            now_out = outside if side == "inside" else _attacked(e, template.dataset, threat)
+            now_out = outside if side == "inside" else _attacked(e, dataset, threat)
             aurocs = path.setdefault((side, threat.norm), [clean])
             aurocs.append(metrics.auroc(inside=now_in["scores"], outside=now_out["scores"]))
             case = Case(
                 sets=(now_in, now_out),
                 clean=(inside["scores"], outside["scores"]),
-                aurocs=aurocs,
+                aurocs=tuple(aurocs),
                 norm=threat.norm,
                 eps=threat.eps,
                 side=side,
                 sides=e.sides,
             )
-            found = checks.flags(case)
-            row = replace(
-                template,
-                scenario=f"{e.attack} {threat}",
-                side=side,
-                n_in=len(now_in["scores"]),
-                n_out=len(now_out["scores"]),
-                verdict=checks.worst(found),
-            )
-            yield from _metric_rows(row, now_in, now_out, threshold)
-            yield from _flag_rows(row, found)
+            yield threat, case
 
 
 def _attacked(e: Evidence, dataset: str, threat: Ball) -> Arrays:
@@ -141,7 +152,7 @@ def _attacked(e: Evidence, dataset: str, threat: Ball) -> Arrays:
     return e.attacked[dataset, threat] | (unlimited[-1] if unlimited else {})
 
 
-def _metric_rows(row: Row, inside: Arrays, outside: Arrays, threshold: float) -> Iterator[Row]:
+def _metric_rows(row: Row, inside: Known, outside: Known, threshold: float) -> Iterator[Row]:
     s_in, s_out = inside["scores"], outside["scores"]
     row = replace(row, n_in=len(s_in), n_out=len(s_out))
     for metric, (value, low, high) in metrics.summary(

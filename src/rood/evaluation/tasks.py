@@ -31,7 +31,7 @@ from rood.errors import CapabilityError
 from rood.evaluation.batching import in_parts
 from rood.evaluation.manifest import versions
 from rood.evaluation.plan import Plan, Role, role_of
-from rood.evaluation.probes import CONTROLS, FEW, Examination
+from rood.evaluation.probes import CONTROLS, DRAWS, FEW, Examination, Examined, tier
 from rood.evaluation.rows import CLEAN, Arrays
 from rood.goals import look_in, look_out
 from rood.models.model import Model, Outputs
@@ -254,33 +254,58 @@ class SetAttack:
         return self.other_side.take(places[torch.arange(n) % len(places)]).pixels()
 
     def _batch(self, goal: Goal, x: Images, chosen: Chosen, examples: int) -> tuple[Arrays, Arrays]:
-        found, direct = self._strongest(goal, x)
-        sign = 1 if self.role == "inside" else -1
-        with torch.no_grad():
-            # what the attack reports is not trusted: its images are scored again
-            after, before = self.detector.score(found), self.detector.score(x)
-            left = ~self.threat.contains(found, x)
         draws = partial(generator, self.seed, *self.purpose)
-        examination = Examination(self.detector, goal, self.attack, self.threat, draws)
+        exam = Examination(self.detector, goal, self.attack, self.threat, draws)
+        before = exam.score(x)
+        attacked, direct = self._strongest(goal, x)
+        # what the attack reports is not trusted: its images are scored again
+        alone = exam.score(attacked)
+        best = Best(x)
+        best.offer(attacked, self._sign * alone)
         some, few, starts = (v.to(x.device) for v in chosen)
         facts = {
-            "scores": after,
             "before": before,
-            "direct": sign * direct,
-            "left": left.byte(),
-            "sign": torch.full_like(after, sign).char(),
-            "enough": torch.full_like(after, self.enough),
+            "alone": alone,
+            "direct": self._sign * direct,
             "control_before": before[some],
-            "control_after": after[some],
-            **examination.gradient(x, some),
-            **examination.usual(x[some], found[some]),
+            "control_after": alone[some],
+            **exam.gradient(x, attacked, some),
+            **self._kept(best, x, some, exam.usual(x[some])),
         }
         if self.other_side is not None:
-            facts |= {"few_after": after[few]}
-            facts |= examination.further(x[few], found[few], starts.to(x))
+            examined = exam.further(x[few], attacked[few], starts.to(x))
+            facts |= {"few_after": alone[few], **self._kept(best, x, few, examined)}
+        every = torch.arange(len(x), device=x.device)
+        rounded = self._kept(best, x, every, exam.rounded(x, best.x))["rounded"]
+        facts |= {"rounded": rounded[some], "control_best": self._sign * best.value[some]}
+        facts |= {"later": exam.score(x), "left": (~self.threat.contains(best.x, x)).byte()}
+        scores = self._sign * best.value
         look = slice(0, max(0, examples))
-        looks = {"original": x[look], "attacked": found[look], "before": before[look]}
-        return _numpy(facts), _numpy(looks | {"after": after[look]})
+        looks = {"original": x[look], "attacked": best.x[look], "before": before[look]}
+        arrays = {"scores": scores} | facts | self._settings(goal, scores)
+        return _numpy(arrays), _numpy(looks | {"after": scores[look]})
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.role == "inside" else -1
+
+    def _kept(self, best: Best, x: Images, places: Tensor, examined: Examined) -> dict[str, Tensor]:
+        """Keep what an examination found where it is better and allowed; the measurements."""
+        for name, images in examined.images.items():
+            value = torch.full_like(best.value, -torch.inf)
+            inside = self.threat.contains(images, x[places])
+            value[places[inside]] = self._sign * examined.arrays[name][inside]
+            best.offer(best.x.index_copy(0, places, images), value)
+        return examined.arrays
+
+    def _settings(self, goal: Goal, like: Scores) -> dict[str, Tensor]:
+        """What the attack was, for the checks, which see arrays only."""
+        return {
+            "sign": torch.full_like(like, self._sign).char(),
+            "enough": torch.full_like(like, self.enough),
+            "stochastic": torch.full_like(like, goal.stochastic).byte(),
+            "tier": torch.full_like(like, tier(self.attack)).byte(),
+        }
 
     def _strongest(self, goal: Goal, x: Images) -> tuple[Images, Scores]:
         """The best images for the goal and its variants, and the value the goal alone reached."""
@@ -324,12 +349,21 @@ class SetAttack:
 def score_clean(
     detectors: Mapping[str, Detector], images: ImageSet, batch_size: int
 ) -> Iterator[Arrays]:
-    """Scores of every detector, batch by batch, all output-based ones from one forward pass."""
+    """Scores of every detector, batch by batch, all output-based ones from one forward pass.
+
+    Those of a detector that is declared stochastic are means over several passes.
+    """
     like = next(iter(detectors.values())).model.mean  # its device and its precision
 
+    varying = {name: d for name, d in detectors.items() if look_in(d).stochastic}
+
     def part(start: int, end: int) -> Arrays:
+        x = _pixels(images, start, end, like)
         with torch.no_grad():
-            return _numpy(score_all(detectors, _pixels(images, start, end, like)))
+            found = score_all(detectors, x)
+            calls = [score_all(varying, x) for _ in range(DRAWS - 1)] if varying else []
+        means = {n: torch.stack([found[n], *(c[n] for c in calls)]).mean(dim=0) for n in varying}
+        return _numpy(found | means)
 
     return in_parts(0, len(images), batch_size, part)
 

@@ -18,7 +18,7 @@ from rood.attacks.pgd import PGD
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
-from rood.evaluation.probes import CONTROLS, FEW, QUERIES, STEPS, WITHOUT_LIMIT
+from rood.evaluation.probes import BLIND, CONTROLS, FEW, QUERIES, WITHOUT_LIMIT, continued_by
 from rood.goals import look_in
 from rood.shapes import Images, Scores
 from rood.threat import Linf
@@ -143,7 +143,8 @@ def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
     """Seconds for one detector, set and threat, the examination of the attack included."""
     time, variants = each
     blind = min(CONTROLS, images) * QUERIES * FORWARD
-    further = min(FEW, images) * (getattr(attack, "steps", STEPS) + WITHOUT_LIMIT.steps + LITTLE)
+    more = passes(continued_by(attack), variants) + BLIND.queries * FORWARD
+    further = min(FEW, images) * (more + WITHOUT_LIMIT.steps + LITTLE)
     return MARGIN * time * (images * passes(attack, variants) + blind + further)
 
 

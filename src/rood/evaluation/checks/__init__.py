@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 
-from rood.evaluation.checks.base import Case, Check, Flag, Verdict
+from rood.evaluation.checks.base import VERDICTS, Case, Check, Flag, Verdict
 from rood.registry import Registry
 
 registry: Registry[Check] = Registry(__name__, Check)
@@ -25,5 +25,4 @@ def flags(case: Case) -> list[Flag]:
 
 def worst(found: Iterable[Flag]) -> Verdict:
     """The verdict on an attack: the worst of its flags."""
-    order: tuple[Verdict, ...] = ("pass", "warn", "fail")
-    return max((flag.verdict for flag in found), key=order.index, default="pass")
+    return max((flag.verdict for flag in found), key=VERDICTS.index, default="pass")

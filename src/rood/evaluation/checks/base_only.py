@@ -1,11 +1,11 @@
 """Was the deployed score itself climbed?"""
 
-import numpy as np
+from collections.abc import Sequence
 
-from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
+from rood.evaluation.checks.base import AttackedSet, Faults, ShareCheck, Wording
 
 
-class BaseOnly(SetCheck):
+class BaseOnly(ShareCheck):
     """Share of the images that gained at least nine tenths on another function than the deployed
     score.
 
@@ -15,7 +15,7 @@ class BaseOnly(SetCheck):
     crafted for the base should carry it as a failure.
     """
 
-    place = 8
+    place = 12
     warn, fail = 0.10, 0.50
     needs = "again"
     wording = Wording(
@@ -30,6 +30,6 @@ class BaseOnly(SetCheck):
         share=True,
     )
 
-    def measure(self, attacked: AttackedSet) -> float:
+    def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
         direct, gained = attacked.gains()
-        return float(np.mean((gained > 0) & (direct <= 0.1 * gained)))
+        return [(gained > 0) & (direct <= 0.1 * gained)]

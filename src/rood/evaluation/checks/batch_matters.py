@@ -8,7 +8,7 @@ class BatchMatters(SetCheck):
     images, in standard deviations of the set's clean scores, less what two calls differ.
     """
 
-    place = 6
+    place = 10
     warn, fail = 0.001, 0.05
     needs = "again"
     wording = Wording(
@@ -21,5 +21,7 @@ class BatchMatters(SetCheck):
     )
 
     def measure(self, attacked: AttackedSet) -> float:
-        moved = attacked.moved("apart", "control_before") - 2 * attacked.moved("apart", "again")
-        return max(0.0, moved) / attacked.spread()
+        apart, again, together = (
+            attacked.arrays[name] for name in ("apart", "again", "control_before")
+        )
+        return max(0.0, attacked.moved(apart, together) - 2 * attacked.moved(apart, again))

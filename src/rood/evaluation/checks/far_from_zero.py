@@ -14,7 +14,7 @@ class FarFromZero(SetCheck):
     of its norm. Attacks by few queries fail it, rightly.
     """
 
-    place = 11
+    place = 15
     warn, fail = 0.25, 0.40
     needs = "far"
     wording = Wording(

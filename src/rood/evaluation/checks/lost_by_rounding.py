@@ -13,7 +13,7 @@ class LostByRounding(SetCheck):
     come in whole levels are rounded first.
     """
 
-    place = 9
+    place = 13
     warn, fail = 0.10, math.inf
     needs = "again"
     wording = Wording(
@@ -28,6 +28,7 @@ class LostByRounding(SetCheck):
     def measure(self, attacked: AttackedSet) -> float:
         clean = attacked.up(attacked.other.get("before", attacked.other["scores"]))
         rounded, after = (
-            auroc_left(attacked.values(name), clean) for name in ("rounded", "control_after")
+            auroc_left(attacked.values(*names), clean)
+            for names in (("rounded",), ("control_best", "control_after"))
         )
         return max(0.0, rounded - after)

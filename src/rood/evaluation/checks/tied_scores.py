@@ -2,14 +2,24 @@
 
 import numpy as np
 
-from rood.evaluation.checks.base import Case, Check, Wording
+from rood.evaluation.checks.base import (
+    VERDICTS,
+    Case,
+    Check,
+    Faults,
+    Scores,
+    Verdict,
+    Wording,
+    exceeds,
+)
 
 
 class TiedScores(Check):
     """Share of the clean scores that another image of the same set has too."""
 
-    place = 12
+    place = 16
     warn, fail = 0.02, 0.10
+    tested = True
     wording = Wording(
         title="Tied scores",
         because="many scores are equal",
@@ -21,5 +31,13 @@ class TiedScores(Check):
     )
 
     def evidence(self, case: Case) -> float:
-        shares = [1 - np.sum(np.unique(s, return_counts=True)[1] == 1) / len(s) for s in case.clean]
-        return float(max(shares))
+        return max(float(tied.mean()) for tied in map(_tied, case.clean))
+
+    def verdict(self, value: float, case: Case) -> Verdict:
+        grades = [self.limited(tied, exceeds) for tied in map(_tied, case.clean)]
+        return max(grades, key=VERDICTS.index)
+
+
+def _tied(scores: Scores) -> Faults:
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    return counts[place] > 1

@@ -1,19 +1,28 @@
 """Does a surrogate lead further than the score itself?"""
 
 import math
+from collections.abc import Sequence
 
-import numpy as np
+from rood.evaluation.checks.base import (
+    AttackedSet,
+    Case,
+    Faults,
+    ShareCheck,
+    Verdict,
+    Wording,
+    typical,
+)
 
-from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
 
-
-class TransferBeatsDirect(SetCheck):
+class TransferBeatsDirect(ShareCheck):
     """Share of the images whose score moved further at a point found for another function (a
     surrogate) than at the point found for the score itself, by more than a tenth of the mean
     gain.
+
+    It passes where nothing else leads further still: see `too_good`.
     """
 
-    place = 7
+    place = 11
     warn, fail = 0.10, math.inf
     needs = "again"
     wording = Wording(
@@ -26,6 +35,9 @@ class TransferBeatsDirect(SetCheck):
         share=True,
     )
 
-    def measure(self, attacked: AttackedSet) -> float:
+    def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
         direct, gained = attacked.gains()
-        return float(np.mean(gained > direct + 0.1 * np.abs(gained).mean() + 1e-12))
+        return [gained > direct + 0.1 * typical(gained)]
+
+    def verdict(self, value: float, case: Case) -> Verdict:
+        return "pass" if case.unbeaten() else super().verdict(value, case)

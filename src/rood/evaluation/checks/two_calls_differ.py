@@ -1,14 +1,18 @@
 """Is the score the same each time?"""
 
-from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
+from rood.evaluation.checks.base import AttackedSet, SetCheck, Verdict, Wording
 
 
 class TwoCallsDiffer(SetCheck):
     """Mean distance between two scores of the same image in the same batch, in standard deviations
     of the set's clean scores.
+
+    A detector that is declared stochastic is judged by means over 16 calls, here and in the other
+    checks; it warns where two such means differ by a quarter of a standard deviation, and never
+    fails.
     """
 
-    place = 5
+    place = 8
     warn, fail = 0.001, 0.05
     needs = "again"
     wording = Wording(
@@ -23,4 +27,9 @@ class TwoCallsDiffer(SetCheck):
     )
 
     def measure(self, attacked: AttackedSet) -> float:
-        return attacked.moved("apart", "again") / attacked.spread()
+        return attacked.moved(attacked.arrays["apart"], attacked.arrays["again"])
+
+    def grade(self, attacked: AttackedSet) -> Verdict:
+        if attacked.stochastic:
+            return "warn" if self.measure(attacked) > 0.25 else "pass"
+        return super().grade(attacked)

@@ -1,15 +1,20 @@
 """Is there a gradient to follow?"""
 
-import numpy as np
+from collections.abc import Sequence
 
-from rood.evaluation.checks.base import AttackedSet, SetCheck, Wording
+from rood.evaluation.checks.base import AttackedSet, Faults, ShareCheck, Wording
 
 
-class ZeroGradient(SetCheck):
-    """Share of the images at which the gradient of the score is exactly 0."""
+class ZeroGradient(ShareCheck):
+    """Share of the images at which the gradient of the score is exactly 0, at the clean image, half
+    way to the attacked one or there, whichever is worst.
+
+    Half way and at the end it is the share of the control images; those that have reached what is
+    enough for the attacker do not count.
+    """
 
     place = 1
-    warn, fail = 0.01, 0.10
+    warn, fail = 0.01, 0.05
     wording = Wording(
         title="No gradient to follow",
         because="the gradient is zero for many images",
@@ -22,5 +27,6 @@ class ZeroGradient(SetCheck):
         share=True,
     )
 
-    def measure(self, attacked: AttackedSet) -> float:
-        return float(np.mean(attacked.arrays["zero_gradient"]))
+    def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
+        places = [attacked.arrays["zero_gradient"], *attacked.path("path_dead")]
+        return [place.astype(bool) for place in places]
