@@ -117,7 +117,7 @@ class AttackedSet:
     def spread(self) -> float:
         """Standard deviation of finite clean scores; with the attacked ones if all are equal."""
         clean = self.arrays["before"].astype(np.float64)
-        for scores in (clean, np.concatenate([clean, self.up(self.arrays["scores"])])):
+        for scores in (clean, np.concatenate([clean, self.arrays["scores"]])):
             finite = scores[np.isfinite(scores)]
             if len(finite) and np.ptp(finite) > 0:
                 return float(finite.std())
