@@ -4,31 +4,12 @@ Importing this is light: torch is loaded when a name is first used. `dir(rood)` 
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rood import _moved
 from rood.version import __version__
 
-if TYPE_CHECKING:
-    from rood import analysis as analysis
-    from rood import attacks as attacks
-    from rood import data as data
-    from rood import detectors as detectors
-    from rood import goals as goals
-    from rood import interop as interop
-    from rood import metrics as metrics
-    from rood import models as models
-    from rood import testing as testing
-    from rood import threat as threat
-    from rood import training as training
-    from rood import tuning as tuning
-    from rood.api import audit as audit
-    from rood.data import ImageSet as ImageSet
-    from rood.evaluation.store import Results as Results
-    from rood.guard.guard import Guard as Guard
-    from rood.models import zoo as zoo
-    from rood.models.wrap import wrap as wrap
-
+# what is offered, and where it is; `make docs` writes __init__.pyi from it for editors
 _CLASSES_AND_FUNCTIONS = {
     "Guard": "rood.guard.guard",
     "ImageSet": "rood.data",

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,41 +25,10 @@ Grid = Mapping[str, Sequence[Any]]
 # openood: the largest AUROC; aloe: the smallest share of OOD missed while 95 % of ID are kept
 Rule = Literal["openood", "aloe"]
 
-# PRO's code steps in units of normalised input; CIFAR's standard deviations are about a quarter
-_PRO_EPS = tuple(0.25 * e for e in (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3))
-
 # the grids of the papers, in pixel units where they step in pixels
 GRIDS: dict[str, Grid] = {
-    "openood/odin": {"temperature": (1.0, 10.0, 100.0, 1000.0), "eta": (0.0014, 0.0028)},
-    "openood/knn": {"k": (50, 100, 200, 500, 1000)},
-    "openood/gen": {
-        "gamma": (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
-        "top": (10, 50, 100, 200, 500, 1000),
-    },
-    "openood/react": {"percentile": (85.0, 90.0, 95.0, 99.0)},
-    "openood/ash_b": {"percentile": (65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0)},
-    "openood/scale": {"percentile": (65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0)},
-    "openood/vim": {"dimension": (256, 1000)},
-    "liang/odin": {"temperature": (1.0, 10.0, 100.0, 1000.0), "eta": (0.0, 0.001, 0.002, 0.004)},
-    "aloe/layered_mahalanobis": {"eta": tuple(round(0.0002 * i, 4) for i in range(21))},
-    "lee/layered_mahalanobis": {"eta": (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)},
-    "pro/gen": {
-        "gamma": (0.01, 0.1, 0.5, 5.0),
-        "top": (10, 50, 100, 200, 500),
-    },
-    "pro/pro_msp": {"eps": _PRO_EPS, "steps": (1, 2, 3, 5)},
-    "pro/pro_entropy": {"eps": _PRO_EPS, "steps": (1, 3, 5, 7)},
-    "pro/pro_msp_t": {
-        "eps": _PRO_EPS,
-        "steps": (1, 2, 3, 5),
-        "temperature": (0.01, 0.1, 10.0, 100.0, 1000.0),
-    },
-    "pro/pro_gen": {
-        "gamma": (0.01, 0.1, 0.3, 0.5),
-        "top": (10, 50, 100),
-        "eps": tuple(0.25 * e for e in (3e-4, 5e-4, 8e-4, 1e-3)),
-        "steps": (1, 2, 3, 5),
-    },
+    name: {option: tuple(values) for option, values in grid.items()}
+    for name, grid in tomllib.loads((files("rood") / "tuning.toml").read_text()).items()
 }
 
 

@@ -15,7 +15,7 @@ from torch import nn
 import rood
 from rood import data
 from rood.analysis import matching
-from rood.analysis.matching import Matched, attack_pairs, mape, match
+from rood.analysis.matching import attack_pairs, mape, match
 from rood.attacks import PGD, FeatureMatch, Goal
 from rood.attacks.base import as_goal
 from rood.detectors import MSP, ODIN, Energy, Mahalanobis
@@ -417,20 +417,6 @@ def test_any_attack_can_match(linear, attack):
     assert len(result.losses) == (5 if attack.keep == "best" else 4)
     before = mape(encoder(starts), encoder(x_in))
     assert np.median(result.mape) < np.median(before)
-
-
-def test_a_summary_has_plain_numbers():
-    errors = np.array([1e-12, 0.0005, 0.0006, np.inf])
-    losses = torch.tensor([[4.0, 4.0, 4.0, 8.0], [0.0, 1.0, 2.0, 5.0]])
-    told = Matched(torch.rand(4, 1, 2, 2), torch.rand(4, 1, 2, 2), errors, losses).to_dict()
-    assert told["n"] == 4
-    assert told["mape_close"] == 0.75
-    assert told["mape_median"] == pytest.approx(0.00055)
-    assert told["mape_counts"][0] == told["mape_counts"][-1] == 1  # beyond the borders
-    assert sum(told["mape_counts"]) == 4
-    assert len(told["mape_borders"]) == len(told["mape_counts"]) + 1
-    assert told["loss_mean"] == [5.0, 2.0]
-    assert told["loss_median"] == [4.0, 1.0]
 
 
 def test_pairs_need_a_start_each(linear):

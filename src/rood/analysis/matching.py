@@ -30,7 +30,6 @@ from rood.threat import Threat
 
 CLOSE = 1e-3  # a MAPE below which the paper calls codes equal: 0.1 %
 BATCH = 256  # images that go through a network together
-DECADES = np.logspace(-8, 1, 19)  # borders of the MAPE histogram, two bars per decade
 
 
 # encoders
@@ -122,20 +121,6 @@ class Matched:
         """AUROC of a score between the attacked images and those whose codes they have."""
         of = lambda x: torch.cat([score(part) for part in x.split(BATCH)])
         return auroc(inside=of(self.inside), outside=of(self.images))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers to show: MAPE and its histogram, mean and median of the losses by step."""
-        bars = np.clip(self.mape, DECADES[0], DECADES[-1])  # what is beyond goes to the last bar
-        return {
-            "n": len(self.mape),
-            "mape_mean": float(self.mape.mean()),
-            "mape_median": float(np.median(self.mape)),
-            "mape_close": float((self.mape < CLOSE).mean()),
-            "mape_borders": DECADES.tolist(),
-            "mape_counts": np.histogram(bars, DECADES)[0].tolist(),
-            "loss_mean": self.losses.double().mean(dim=1).tolist(),
-            "loss_median": self.losses.double().median(dim=1).values.tolist(),
-        }
 
 
 def attack_pairs(

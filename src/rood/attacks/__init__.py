@@ -7,10 +7,4 @@ registry: Registry[Attack] = Registry(__name__, Attack)
 
 __all__ = ["Attack", "Goal", "registry"]
 
-
-def __getattr__(name: str) -> type[Attack]:
-    return registry.by_class_name(name)
-
-
-def __dir__() -> list[str]:
-    return registry.public_names()
+__getattr__, __dir__ = registry.by_class_name, registry.public_names

@@ -8,10 +8,4 @@ registry: Registry[Detector] = Registry(__name__, Detector)
 
 __all__ = ["Detector", "OutputDetector", "fit_all", "registry", "score_all"]
 
-
-def __getattr__(name: str) -> type[Detector]:
-    return registry.by_class_name(name)
-
-
-def __dir__() -> list[str]:
-    return registry.public_names()
+__getattr__, __dir__ = registry.by_class_name, registry.public_names

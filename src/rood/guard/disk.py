@@ -157,28 +157,17 @@ def _network(record: dict[str, Any], folder: Path, given: Sequence[nn.Module]) -
 
 def _card(folder: Path) -> dict[str, Any]:
     path = folder / CARD
-    try:
-        card = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as e:
-        raise CheckpointError(
-            f"expected a guard in {str(folder)!r}, found no {CARD}: rood fit writes one"
-        ) from e
-    except (ValueError, OSError, RecursionError) as e:
-        raise CheckpointError(f"{str(path)!r} is damaged or not JSON") from e
+    absent = f"a guard in {str(folder)!r}, found no {CARD}: rood fit writes one"
+    card: Any = checkpoint.read_json(path, absent)
     if not isinstance(card, dict) or "sha256" not in card:
         raise CheckpointError(f"expected a guard's card in {str(path)!r}, got something else")
-    version = card.get("format")
-    if type(version) is not int or version > FORMAT:
-        raise CheckpointError(
-            f"{str(path)!r} has format {version!r}, this rood reads up to {FORMAT}: update rood"
-        )
+    checkpoint.check_format(card.get("format"), FORMAT, path)
     if (found := _digest(card)) != card["sha256"]:
         raise CheckpointError(
             f"{str(path)!r} was changed: expected sha256 {str(card['sha256'])[:12]}..., "
             f"got {found[:12]}...: fit the guard again"
         )
-    if missing := [k for k in _KEYS if k not in card]:
-        raise CheckpointError(f"{str(path)!r} lacks {', '.join(missing)}")
+    checkpoint.check_keys(card, _KEYS, path)
     return card
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,26 +135,39 @@ def card_path(path: Path) -> Path:
 def read_card(path: str | Path) -> dict[str, Any]:
     """The card of the weights file `path`."""
     place = card_path(Path(path))
-    try:
-        card = json.loads(place.read_text())
-    except FileNotFoundError as e:
-        raise CheckpointError(
-            f"expected the card of {str(path)!r} at {str(place)!r}, found none: keep both together"
-        ) from e
-    except (ValueError, OSError) as e:
-        raise CheckpointError(f"{str(place)!r} is damaged or not JSON") from e
+    absent = f"the card of {str(path)!r} at {str(place)!r}, found none: keep both together"
+    card = read_json(place, absent)
     if not isinstance(card, dict):
         raise CheckpointError(
             f"expected a JSON object in {str(place)!r}, got {type(card).__name__}"
         )
-    version = card.get("format", FORMAT)
-    if not isinstance(version, int) or version > FORMAT:
-        raise CheckpointError(
-            f"{str(place)!r} has format {version!r}, this rood reads up to {FORMAT}: update rood"
-        )
-    if missing := [k for k in _KEYS if k not in card]:
-        raise CheckpointError(f"{str(place)!r} lacks {', '.join(missing)}")
+    check_format(card.get("format", FORMAT), FORMAT, place)
+    check_keys(card, _KEYS, place)
     return card
+
+
+def read_json(place: Path, absent: str) -> Any:
+    """The content of a card; `absent` says what was expected where there is none."""
+    try:
+        return json.loads(place.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise CheckpointError(f"expected {absent}") from e
+    except (ValueError, OSError, RecursionError) as e:
+        raise CheckpointError(f"{str(place)!r} is damaged or not JSON") from e
+
+
+def check_format(version: object, newest: int, place: Path) -> None:
+    """Refuse a card that a newer rood wrote."""
+    if type(version) is not int or version > newest:
+        raise CheckpointError(
+            f"{str(place)!r} has format {version!r}, this rood reads up to {newest}: update rood"
+        )
+
+
+def check_keys(card: Mapping[str, Any], keys: Sequence[str], place: Path) -> None:
+    """Refuse a card without all of these entries."""
+    if missing := [k for k in keys if k not in card]:
+        raise CheckpointError(f"{str(place)!r} lacks {', '.join(missing)}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ sometimes rounded the other way, which is 1e-4 in a pixel after the inverse.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -299,9 +299,16 @@ class GlowNetwork(Generative):
 
     def decode(self, z: Sequence[Tensor], size: tuple[int, int]) -> Images:
         """The images of height and width `size` with these latents, not rounded."""
-        v = z[-1]
-        for (steps, prior), rest in zip(reversed([*self._levels()]), reversed(z), strict=True):
-            v = v if prior is None else torch.cat([v, rest], dim=1)
+        return self._decoded(lambda level, prior, v: z[level], size)
+
+    def _decoded(
+        self, latent: Callable[[int, nn.Module | None, Tensor], Tensor], size: tuple[int, int]
+    ) -> Images:
+        """Levels undone from the last to the first; `latent` gives those of each level."""
+        v = self.last.new_zeros(0)
+        for i, (steps, prior) in reversed([*enumerate(self._levels())]):
+            rest = latent(i, prior, v)
+            v = rest if prior is None else torch.cat([v, rest], dim=1)
             for step in reversed(steps):
                 v = step.inverse(v)
             v = spread(v)
@@ -316,20 +323,16 @@ class GlowNetwork(Generative):
         """Random samples; temperature: standard deviation of the latent noise."""
         left, right, top, bottom = self._margins(*size)
         h, w = size[0] + top + bottom, size[1] + left + right
-        draw = lambda like: temperature * torch.randn(like.shape, generator=generator).to(like)
-        z: list[Tensor] = []
-        v = self.last.new_zeros(0)
-        for i, (steps, prior) in reversed([*enumerate(self._levels(), start=1)]):
+
+        def drawn(level: int, prior: nn.Module | None, v: Tensor) -> Tensor:
             if prior is None:
-                v = self.last.new_zeros(n, len(self.last) // 2, h >> i, w >> i).double()
+                deep = level + 1
+                v = self.last.new_zeros(n, len(self.last) // 2, h >> deep, w >> deep).double()
             mean, log_sd = self._expected(prior, v)
-            rest = mean + log_sd.exp() * draw(mean.expand_as(v))
-            z.insert(0, rest)
-            v = rest if prior is None else torch.cat([v, rest], dim=1)
-            for step in reversed(steps):
-                v = step.inverse(v)
-            v = spread(v)
-        x = self.decode(z, size).clamp(0, 1)
+            noise = torch.randn(v.shape, generator=generator).to(mean)
+            return mean + log_sd.exp() * (temperature * noise)
+
+        x = self._decoded(drawn, size).clamp(0, 1)
         return (255 * x).round() / 255
 
     @torch.no_grad()
