@@ -30,3 +30,9 @@ def _world() -> World:
 def world(_world: World) -> World:
     """The toy world, fresh for each test: a faulty detector may write into it."""
     return _world.copy()
+
+
+@pytest.fixture
+def double(world: World) -> World:
+    """The toy world in float64."""
+    return world.double()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_reproduce import bare_context, rows_of
+from toy_reproduce import rows_of
 
 from rood import zoo
 from rood.models import checkpoint
@@ -38,11 +38,6 @@ EXPERIMENT = {e.name.removeprefix("aloe/"): e for e in EXPERIMENTS}
 table1, table3, adaptive = (EXPERIMENT[n].parts for n in ("table1", "table3", "adaptive"))
 claims1, claims3, claims_adaptive = (EXPERIMENT[n].claims for n in ("table1", "table3", "adaptive"))
 needs_data = pytest.mark.skipif("ROOD_DATA" not in os.environ, reason="ROOD_DATA is not set")
-
-
-@pytest.fixture
-def bare(monkeypatch, tmp_path):
-    return bare_context(monkeypatch, tmp_path)
 
 
 def both(context):

@@ -168,9 +168,7 @@ def test_one_image_moves_in_the_direction_that_is_asked_for(rows):
 
 
 def made(experiment, row, column, attack, value):
-    return Cell(
-        experiment=experiment, row=row, column=column, metric="auroc", attack=attack, ours=value
-    )
+    return Cell(experiment, row, column, "auroc", attack=attack, ours=value)
 
 
 @pytest.mark.parametrize(("msp", "holds"), [(0.1, 1.0), (0.6, 0.0), (None, None)])

@@ -28,15 +28,8 @@ from rood_papers.framework.paper import combined, printed
 from rood_papers.framework.run import run
 
 
-@pytest.fixture
-def bare(monkeypatch):
-    """A machine with nothing but what is shipped."""
-    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def cell(row="a", **facts):
-    return Cell(experiment="toy/table1", row=row, column="c", metric="auroc", **facts)
+    return Cell("toy/table1", row, "c", "auroc", **facts)
 
 
 class Toy:
@@ -128,7 +121,7 @@ def test_what_other_experiments_wrote_stays(tmp_path):
     before = Toy(missing="a").run(tmp_path)
 
     def parts(context):
-        one = Cell(experiment="toy/table2", row="x", column="c", metric="auroc")
+        one = Cell("toy/table2", "x", "c", "auroc")
         yield Part("p", (one,), lambda: [one.found(0.4)])
 
     other = Experiment("toy/table2", "", "", parts)

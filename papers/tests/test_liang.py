@@ -338,15 +338,7 @@ def _again(context):
 
 
 def made(metric, attack, value, paper=None):
-    return Cell(
-        experiment="liang/table5",
-        row="a",
-        column="b",
-        metric=metric,
-        attack=attack,
-        ours=value,
-        paper=paper,
-    )
+    return Cell("liang/table5", "a", "b", metric, attack=attack, ours=value, paper=paper)
 
 
 class Level(Detector):

@@ -99,9 +99,7 @@ def test_the_document_gathers_claims_that_had_nothing_to_lose(documents):
 
 
 def test_a_row_stands_once_with_all_attacks_beside_each_other():
-    cell = lambda experiment, **facts: Cell(
-        experiment=f"toy/{experiment}", row="ALOE", column="cifar10", metric="auroc", **facts
-    )
+    cell = lambda place, **facts: Cell(f"toy/{place}", "ALOE", "cifar10", "auroc", **facts)
     found = shrinking(
         [
             cell("table1").found(0.98),
@@ -122,9 +120,7 @@ def test_the_head_of_the_page_counts_every_outcome(tmp_path):
 
 
 def test_the_page_draws_where_a_loss_went(tmp_path):
-    point = Cell(
-        experiment="toy/table1", row="a|b", group="a|b", column="step", metric=LOSS, kind="point"
-    )
+    point = Cell("toy/table1", "a|b", "step", LOSS, group="a|b", kind="point")
     falls = [1.0, 0.5, 0.25, 0.125, 0.1, 0.1]
     made = [point.found(y, x=10.0 * i) for i, y in enumerate(falls)]
     section = sections([*rows(), *made], {})[0]

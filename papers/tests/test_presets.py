@@ -29,11 +29,6 @@ LAYERS = ("2", "5")  # of the toy network, behind a ReLU
 
 
 @pytest.fixture
-def double(world):
-    return world.double()
-
-
-@pytest.fixture
 def x(double):
     return torch.cat([double.inside[:10], double.outside[:10]])
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy_reproduce import bare_context, rows_of
+from toy_reproduce import rows_of
 
 import rood_papers as reproduce
 from rood import tuning
@@ -44,11 +44,6 @@ claims1, claims2, claims_sweep, claims_adaptive = (
     EXPERIMENT[n].claims for n in ("table1", "table2", "sweep", "adaptive")
 )
 claims3, claims4, claims6, claims7 = (EXPERIMENT[f"figure{n}"].claims for n in (3, 4, 6, 7))
-
-
-@pytest.fixture
-def bare(monkeypatch, tmp_path):
-    return bare_context(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -365,9 +360,9 @@ def test_landscapes_are_of_the_scores_as_the_papers_have_them(bare):
 @pytest.mark.parametrize(("half", "outcome"), [(0.002, 1), (0.03, UNDECIDED)])
 def test_which_score_is_rougher_is_decided_by_the_intervals(half, outcome):
     rows = [
-        Cell(
-            experiment="pro/figure6", row=f"{n}, default", column="inside", metric="roughness"
-        ).found(Interval(v, v - half, v + half))
+        Cell("pro/figure6", f"{n}, default", "inside", "roughness").found(
+            Interval(v, v - half, v + half)
+        )
         for n, v in (("EBO", 0.05), ("MSP", 0.02))
     ]
     assert [c.ours for c in claims6(rows)] == [outcome, None, None, None]

@@ -16,11 +16,6 @@ from rood.models.wrap import wrap
 from rood.threat import L2, Linf
 
 
-@pytest.fixture
-def double(world):
-    return world.double()
-
-
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 

@@ -19,11 +19,6 @@ from rood.testing._support import as_in_production, no_trace
 SIGN = {"look_in": -1, "look_out": 1}
 
 
-@pytest.fixture
-def double(world):
-    return world.double()
-
-
 def brightness(x):
     """Every pixel's gradient is 1."""
     return x.flatten(1).sum(dim=1)

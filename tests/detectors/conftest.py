@@ -5,11 +5,6 @@ import torch
 
 
 @pytest.fixture
-def double(world):
-    return world.double()
-
-
-@pytest.fixture
 def x(double):
     return torch.cat([double.inside[:15], double.outside[:15]])
 

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from frail import hungry
-from toy_audit import toy_case
 from toy_plan import N, assert_same, carried_out, manifest, toy_plan
 
 from rood.detectors import MSP
@@ -20,11 +19,6 @@ ERRORS = {
     "the host": RuntimeError(HOST),
 }
 CALLS = 12  # of the network, before its memory runs out: clean scores are known, attacks began
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 def audit_of(case, out, model, batch_size=N):

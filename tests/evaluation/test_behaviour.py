@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from toy_audit import toy_case
 from toy_plan import assert_same, carried_out, manifest, toy_plan
 from typer.testing import CliRunner
 
@@ -32,11 +31,6 @@ from rood.threat import Linf
 @pytest.fixture(autouse=True)
 def _no_cache(monkeypatch):
     monkeypatch.delenv("ROOD_CACHE", raising=False)
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 class Counted(Local):

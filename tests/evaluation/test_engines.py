@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_audit import toy_case
 from toy_plan import BATCH, assert_same, carried_out, manifest, toy_plan
 
 import rood
@@ -45,11 +44,6 @@ class Listed(Engine):
                 yield task, task.do(plan)
 
         yield results
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 @pytest.fixture(scope="module")

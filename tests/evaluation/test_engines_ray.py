@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from frail import Frail
 from small_audit import small_command, small_files
-from toy_audit import toy_case
 from toy_plan import assert_same, carried_out, manifest, toy_plan
 
 import rood
@@ -25,11 +24,6 @@ def _cluster():
     ray.init(address="local", num_cpus=2, **quiet)
     yield
     ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import copy
 
 import numpy as np
-import pytest
 import torch
-from toy_audit import measured, toy_case
+from toy_audit import measured
 
 from rood.attacks import PGD, RandomSearch, WorstOf
 from rood.attacks.base import Goal
@@ -18,11 +17,6 @@ from rood.goals import look_in
 from rood.numerics.softmax import margin
 from rood.seeds import generator
 from rood.threat import Linf
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 class Cut(OutputDetector):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from toy_audit import ATTACK, THREATS, N, audited, scores, toy_case
+from toy_audit import ATTACK, THREATS, N, audited, scores
 
 from rood import metrics
 from rood.detectors import MSP
@@ -35,11 +35,6 @@ FLAGS = (*ATTACKS, *SCORES, *OTHERS, "tied_scores")
 
 
 LARGEST = (Linf(0.07), L2(0.6))  # of each norm, where the attack is examined further
-
-
-@pytest.fixture(scope="module")
-def case():
-    return toy_case()
 
 
 @pytest.fixture(scope="module")
