@@ -429,7 +429,7 @@ def test_images_for_another_detector_of_that_name_are_not_kept(here):
     second = replace(first, detector=Turned(first.detector.model))
     for crafting, out in ((first, "out"), (first, "out"), (second, "fresh")):
         assert [step.done for step in crafting.run(Path(out))][-1] == 12
-    with pytest.warns(RoodWarning, match="of msp on net differ from those stored in out"):
+    with pytest.warns(RoodWarning, match="of msp on net differ from those in out"):
         steps = [step.done for step in second.run(Path("out"))]
     assert steps == [0, 5, 10, 12]
     assert snapshot("out") == snapshot("fresh")

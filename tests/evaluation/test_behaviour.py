@@ -1,16 +1,22 @@
 """A rerun never prints the numbers of another network, detector or attack."""
 
 import copy
+import json
+import os
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_audit import small_command, small_files
 from torch import nn
 from toy_plan import assert_same, carried_out, manifest, toy_plan
 from typer.testing import CliRunner
@@ -175,7 +181,7 @@ def test_what_has_changed_is_measured_anew(case, tmp_path, planted):
     first, second = (plan_of(case, d, **how) for d in PLANTED[planted](case.model))
     assert first.settings() == second.settings()
     out = carried_out(first, tmp_path / "out")
-    with pytest.warns(RoodWarning, match=r"^outputs .*: results are measured anew$") as said:
+    with pytest.warns(RoodWarning, match=r"^outputs, .*: results are measured anew$") as said:
         carried_out(second, out)
     assert len(said) == 1
     assert_same(out, carried_out(second, tmp_path / "fresh"))
@@ -202,11 +208,43 @@ def test_a_gradient_that_is_cut_is_another_behaviour(case):
     assert same(kept["net", "e"], cut["net", "e"])
 
 
+def test_a_branch_that_no_probe_image_takes_is_another_behaviour(case):
+    class Own(OutputDetector):
+        def score_outputs(self, out):
+            return margin(out.logits).clamp(max=1e6)
+
+    first = Own
+
+    class Own(OutputDetector):
+        """The same but for a constant."""
+
+        def score_outputs(self, out):
+            return margin(out.logits).clamp(max=2e6)
+
+    plans = [plan_of(case, cls(case.model)) for cls in (first, Own, Own)]
+    found = [behaviour(p.detectors, p.inside, p.attack, p.threats) for p in plans]
+    changed, again = (same(found[i]["net", "d"], found[1]["net", "d"]) for i in (0, 2))
+    assert (changed, again) == (False, True)
+
+
+def test_the_checksum_of_code_is_that_of_another_process(tmp_path):
+    text = "from torch import nn\nclass Own(nn.Module):\n    def forward(self, x):\n"
+    text += "        return x if self.kind in {'a', 'b', 'c', 'd'} else (lambda z: 2 * z)(x)\n"
+    text += "from rood.evaluation.behaviour import code\nprint(code(Own()))\n"
+    where = os.environ | {"PYTHONPATH": str(Path(rood.__file__).parents[1])}
+    said = set()
+    for seed in "123":
+        command = [sys.executable, "-c", "\n" * int(seed) + text]
+        env = where | {"PYTHONHASHSEED": seed}
+        said.add(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
+    assert len(said) == 1
+
+
 def test_detectors_that_have_not_changed_keep_their_results(case, tmp_path):
     first, second = (plan_of(case, d) for d in PLANTED["sign"](case.model))
     carried_out(first, tmp_path)
     engine = Counted()
-    with pytest.warns(RoodWarning, match=r"^outputs or gradients of d on net differ"):
+    with pytest.warns(RoodWarning, match=r"^outputs, gradients or code of d on net differ"):
         carried_out(second, tmp_path, engine)
     assert {t.detectors for t in engine.did} == {("d",), ()}  # and the network's classes
 
@@ -379,6 +417,18 @@ def test_an_old_folder_is_reported_with_one_note(case, tmp_path):
     assert done.stderr.count("\n") == 1
     with pytest.warns(RoodWarning, match="measures anew"):
         write_report(tmp_path)
+
+
+def test_the_command_says_it_in_one_line(tmp_path):
+    command = small_command(small_files(tmp_path), tmp_path / "out", "--eps", "none")
+    assert CliRunner().invoke(app, command).exit_code == 0
+    facts = manifest(tmp_path / "out")
+    facts["versions"]["torch"] = "1.0"
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(facts))
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    assert f"note: {tmp_path / 'out'} was written with torch 1.0 (now " in done.stderr
+    assert CliRunner().invoke(app, command).stderr.count("measured anew") == 0
 
 
 def test_two_runs_that_share_a_cache_at_the_same_time_do_not_mix(case, tmp_path, monkeypatch):

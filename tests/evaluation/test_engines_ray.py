@@ -49,6 +49,7 @@ def test_a_worker_that_is_lost_costs_its_unit_only(frail, how, tmp_path):
     far = carried_out(frail(how, 2), tmp_path / "far", Ray())
     assert frail.left() == 0  # it has failed, twice
     near = carried_out(frail(how, 0), tmp_path / "near")
+    carried_out(frail(how, 0), far)  # goes on, without a warning that something is measured anew
     assert_same(far, near)
     manifests = [manifest(f) for f in (far, near)]
     for facts in manifests:

@@ -2,8 +2,8 @@
 
 Names, options and weights do not say what code computes: a formula under the same name, a layer
 without weights or a plain attribute may have changed since a results folder was begun. So logits,
-scores and gradients on `probe_images` are stored beside the results and compared when a run goes
-on. Values are the same within
+scores and gradients on `probe_images`, and a checksum of the user's own classes, are stored beside
+the results and compared when a run goes on. Values are the same within
 
     |new - old| <= TOLERANCE (|old - median| + median |old - median|) + ROUNDING |old|,
 
@@ -12,17 +12,19 @@ NaN must be equal. The random number generators are in a fixed state meanwhile. 
 random even so, or on another device, are compared by their mean over `DRAWS` calls.
 """
 
+import inspect
 import random
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import CodeType
 from typing import TypeAlias, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from rood.attacks.base import Attack, value_and_gradient
 from rood.data.base import ImageSet, spaced
@@ -88,7 +90,7 @@ def _network(model: Model, x: Images) -> Arrays:
     first, again = (_called(logits, x) for _ in range(2))
     if not (repeatable := _close(first, again)):
         first = _called(logits, x, DRAWS)
-    return {"values": first, "about": _about(x, repeatable)}
+    return {"values": first, "about": _about(x, repeatable, code(model))}
 
 
 def _detectors(ds: Mapping[str, Detector], x: Images, *, climbed: bool) -> dict[str, Arrays]:
@@ -101,7 +103,7 @@ def _detectors(ds: Mapping[str, Detector], x: Images, *, climbed: bool) -> dict[
         values, repeatable = first[:, :, i], _close(first[:, :, i], again[:, :, i])
         if d.stochastic or not repeatable:
             values = _called(d.score, x, DRAWS)
-        declared = (int(d.stochastic), get_args(Gradient).index(d.gradient))
+        declared = (code(d), int(d.stochastic), get_args(Gradient).index(d.gradient))
         found[name] = {"values": values.copy(), "about": _about(x, repeatable, *declared)}
         if climbed:
             found[name]["slopes"] = _slopes((d.score, *d.surrogates()), x[-2 * MADE :])
@@ -166,6 +168,29 @@ def _sketch(x: Images) -> NDArray[np.float64]:
 
 def _about(x: Images, repeatable: bool, *declared: int) -> NDArray[np.int64]:
     return np.array([zlib.crc32(x.device.type.encode()), repeatable, *declared], np.int64)
+
+
+def code(module: nn.Module) -> int:
+    """A checksum of the methods of all classes inside that are neither ours nor torch's.
+
+    It tells apart formulas that agree on the probe images. Ours and torch's have a version.
+    """
+    classes = {c for m in module.modules() for c in type(m).__mro__}
+    foreign = [c for c in classes if not c.__module__.startswith(("rood.", "torch.", "builtins"))]
+    found = [inspect.unwrap(getattr(f, "__func__", f)) for c in foreign for f in vars(c).values()]
+    spelt = {_spelt(f.__code__) for f in found if inspect.isfunction(f)}
+    return zlib.crc32(repr(sorted(spelt)).encode())
+
+
+def _spelt(code: CodeType) -> str:
+    """What a function does, without where it stands."""
+    said = []
+    for c in code.co_consts:
+        if isinstance(c, CodeType):
+            said.append(_spelt(c))
+        else:  # the order of a set depends on the process
+            said.append(repr(sorted(map(repr, c)) if isinstance(c, frozenset) else c))
+    return repr((code.co_code, code.co_names, said))
 
 
 @contextmanager
@@ -271,7 +296,7 @@ def renew(
     if why := _unknown(store, stored):
         differ = {*found, *stored}
     elif differ:
-        why = f"outputs or gradients of {_names(differ)} differ from those stored in {store.path}"
+        why = f"outputs, gradients or code of {_names(differ)} differ from those in {store.path}"
     if begun and why:
         warnings.warn(f"{why}: results are measured anew", RoodWarning, stacklevel=2)
         forget({k for k in found if len(k) == 2 and {k, k[:1], ()} & differ})

@@ -128,8 +128,7 @@ class Store:
             return
         if (before := self.said("settings")) is None:
             raise ResultsError(
-                f"cannot read {path}: delete it to continue with the same settings, "
-                "or choose another folder"
+                f"cannot read {path}: delete it to measure anew, or choose another folder"
             )
         differ = sorted(_differing(without_removed(before), json.loads(json.dumps(settings))))
         if differ:
