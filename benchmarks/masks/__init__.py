@@ -7,7 +7,7 @@ memory or a step that autograd cannot follow. `python -m benchmarks.masks` audit
 import hashlib
 from types import ModuleType
 
-from benchmarks.masks import backward, layers, logits, memory, noise, preprocessing
+from benchmarks.masks import backward, layers, logits, memory, noise, preprocessing, terrain
 from benchmarks.masks.base import Mask
 
 __all__ = ["FIRST", "HELD_OUT", "MASKS", "Mask", "digest", "tuned_on"]
@@ -19,7 +19,7 @@ def _of(module: ModuleType) -> dict[str, type[Mask]]:
     return {c.label(): c for c in own}
 
 
-FAMILIES = (logits, backward, layers, preprocessing, noise, memory)
+FAMILIES = (logits, backward, layers, preprocessing, terrain, noise, memory)
 MASKS: dict[str, type[Mask]] = {n: c for family in FAMILIES for n, c in _of(family).items()}
 
 # In the tests of the attacks before there was a gallery, so that attacks were tuned on them.

@@ -16,7 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.masks import HELD_OUT, MASKS, tuned_on
-from benchmarks.masks.truth import EPS, build, digits, noise_of, truth
+from benchmarks.masks.base import EPS
+from benchmarks.masks.truth import build, digits, noise_of, truth
 from benchmarks.measure import RESULTS
 from rood import audit
 from rood.attacks import PGD, WorstOf

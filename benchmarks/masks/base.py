@@ -14,6 +14,8 @@ from rood.numerics.softmax import margin
 from rood.seeds import generator
 from rood.shapes import Images, Scores
 
+EPS = 0.1  # of the Linf budget at which the gallery is attacked
+
 
 class Mask(Detector):
     """A defence that makes an attack fail and protects nothing. Its docstring says how."""
@@ -37,6 +39,10 @@ class Mask(Detector):
 
     def know(self, inside: Images, outside: Images) -> None:
         """Store what a defence that has seen the test images stores; most have not."""
+
+    def harmless(self, moved: Images, x: Images) -> Images:
+        """Images near `moved`, within the budget around x, on which this mask has no effect."""
+        return moved
 
     def twins(self) -> tuple[ScoreFunction, ...]:
         """Smooth versions of this very score, for an attacker who knows the mask."""

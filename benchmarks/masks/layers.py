@@ -159,14 +159,6 @@ class BorderGradient(HonestScore):
         return with_layer(model, _Layer(framed), at=0)
 
 
-class NanGradient(HonestScore):
-    """A term that is always 0 and has NaN for a gradient: the root of a dead ReLU."""
-
-    @classmethod
-    def network(cls, model: Model) -> Model:
-        return with_layer(model, _Layer(lambda x: x + (x - 100).relu().sqrt()), at=0)
-
-
 class NumpyDetour(HonestScore):
     """The features pass through NumPy on their way to the head: no gradient at all."""
 

@@ -17,13 +17,6 @@ class Saturated(OutputMask):
         return 1 - (50 * out.logits).softmax(dim=1).amax(dim=1)
 
 
-class LogProbability(OutputMask):
-    """The surprise -log p of the predicted class, which float32 rounds to 0 where p is near 1."""
-
-    def score_outputs(self, out: Outputs) -> Scores:
-        return -(3 * out.logits).softmax(dim=1).amax(dim=1).log()
-
-
 class SignCut(OutputMask):
     """The detached size of the score times its sign: the value is right, the gradient is 0."""
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.masks import MASKS
-from benchmarks.masks.base import Mask
+from benchmarks.masks.base import EPS, Mask
 from rood import zoo
 from rood.attacks import APGD, PGD, WorstOf
 from rood.attacks.base import Attack, Goal
@@ -23,7 +23,6 @@ from rood.seeds import generator
 from rood.shapes import Batches, Images, Scores
 from rood.threat import Linf, Threat, to_8_bit
 
-EPS = 0.1
 DRAWS = 16  # scores averaged where two calls differ
 
 
@@ -70,8 +69,9 @@ def noise_of(seed: int) -> Iterator[None]:
 def truth(name: str, n: int, threat: Threat = Linf(EPS)) -> float:  # noqa: B008
     """The lowest AUROC of the mask, both sides moved by an attacker who knows what it hides.
 
-    Candidates are attacks on the hidden score and on smooth versions of the mask, whole, halved
-    and rounded to 8 bits; the best for each image is chosen by the score of a fresh mask.
+    Candidates are attacks on the hidden score and on smooth versions of the mask, whole, halved,
+    rounded to 8 bits and moved to where the mask has no effect; the best for each image is chosen
+    by the score of a fresh mask.
     """
     images = digits(n)
     with noise_of(1):
@@ -91,15 +91,17 @@ def candidates(name: str, n: int, sign: int, x: Images, threat: Threat) -> Itera
     yield x
     cls = MASKS[name]
     found = list(_against_hidden(cls.base, cls.hidden.__func__, n, sign, threat))
-    for twin in build(name, n).twins():
+    mask = build(name, n)
+    for twin in mask.twins():
         goal = Goal(lambda z, twin=twin: sign * twin(z))
         for start in (x, found[0]):
             attack = APGD(steps=100, random_start=False)
             found.append(attack(goal.begin(start), x, threat, generator(0)))
+    grid = (255 * x).round() / 255
     for moved in found:
         half = threat.project(x + 0.5 * (moved - x), x)
-        grid = (255 * x).round() / 255
         yield from (moved, half, to_8_bit(moved, grid, threat), to_8_bit(half, grid, threat))
+        yield threat.project(mask.harmless(moved, x), x)
 
 
 @cache
