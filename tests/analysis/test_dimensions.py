@@ -12,7 +12,7 @@ from torch import nn
 import rood
 from rood import data
 from rood.analysis.dimensions import coverage_of_bits, dimensions, jacobian, ranks_of
-from rood.errors import InputError
+from rood.errors import CapabilityError, InputError
 from rood.models.wrap import wrap
 from rood.seeds import generator
 
@@ -149,3 +149,10 @@ def test_the_digits_network_leaves_most_directions_unseen():
     assert found.reduced_at == "layers.10"
     assert min(found.codes[0].null_space) >= 784 - 64
     assert found.codes[1].null_space == (778, 778)
+
+
+def test_a_network_without_gradient_has_no_jacobian():
+    weight = torch.ones(4, 3, requires_grad=True)  # logits have a gradient, but not to the pixels
+    x = torch.rand(1, 1, 2, 2, generator=generator(0))
+    for encoder in (lambda x: x.detach().flatten(1), lambda x: x.detach().flatten(1) @ weight):
+        refused(CapabilityError, "expected codes with a gradient", jacobian, encoder, x)

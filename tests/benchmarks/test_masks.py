@@ -8,11 +8,13 @@ import torch
 from benchmarks.masks import FIRST, HELD_OUT, MASKS, digest, tuned_on
 from benchmarks.masks import __main__ as runner
 from benchmarks.masks.truth import build, digits, hidden, noise_of, truth
-from rood.attacks import PGD
+from rood.attacks import PGD, WorstOf
 from rood.errors import CapabilityError
 from rood.evaluation.rows import Row
 from rood.metrics import auroc
 from rood_zoo.rows import Rows
+
+QUICK = WorstOf(tier="quick")
 
 
 def test_the_gallery_is_large_and_every_mask_says_what_it_hides():
@@ -71,3 +73,8 @@ def test_an_attack_that_cannot_run_leaves_no_row(tmp_path, monkeypatch, capsys):
     runner.measure("flip", 4, rows)
     assert not rows.has(detector="flip", scenario="pgd linf:0.1", metric="auroc")
     assert "no gradient" in capsys.readouterr().out
+
+
+def test_a_network_without_gradient_does_not_abort_an_audit():
+    found = {r.metric: r for r in runner.audited("numpy_detour", "quick", QUICK, 4)}
+    assert found["flag_zero_gradient"].verdict == "fail"

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rood import _moved
-from rood.errors import InputError
+from rood.errors import CapabilityError, InputError
 from rood.goals import Encoder
 from rood.models.model import Model
 from rood.models.taps import watching
@@ -121,8 +121,20 @@ def jacobian(encoder: Encoder, x: Images) -> tuple[Float[Tensor, "b d"], Float[T
     with torch.inference_mode(False), torch.enable_grad():
         x = x.detach().clone().requires_grad_()
         codes = encoder(x)
+        if not _reach(codes, x):
+            raise CapabilityError(
+                "expected codes with a gradient to the pixels, got codes that are cut off from "
+                "them: keep the network within torch, without detach"
+            )
         rows = [torch.autograd.grad(c.sum(), x, retain_graph=True)[0] for c in codes.unbind(1)]
     return codes.detach().double(), torch.stack(rows, dim=1).flatten(2).double()
+
+
+def _reach(codes: Tensor, x: Tensor) -> bool:
+    """Whether autograd connects the codes with the pixels."""
+    if not codes.requires_grad:
+        return False
+    return torch.autograd.grad(codes.sum(), x, retain_graph=True, allow_unused=True)[0] is not None
 
 
 def ranks_of(slopes: Float[Tensor, "b d n"]) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -12,6 +12,7 @@ import torch
 
 from rood.analysis.dimensions import dimensions
 from rood.detectors.base import Detector
+from rood.errors import CapabilityError
 from rood.evaluation.plan import Plan, role_of
 from rood.evaluation.store import Store
 from rood.registry import paper
@@ -115,7 +116,8 @@ class Manifest:
         facts = {"classes": model.classes, "fingerprint": self.plan.settings()["models"][name]}
         if model.head.in_features + model.classes <= SMALL_CODES:
             x = self.plan.inside.take(torch.tensor([0])).pixels().to(model.mean)
-            facts["dimensions"] = dimensions(model, x).to_dict()
+            with suppress(CapabilityError):  # a network without gradient has no Jacobian
+                facts["dimensions"] = dimensions(model, x).to_dict()
         return facts
 
     def _short_of_memory(self) -> list[str]:
