@@ -385,7 +385,7 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
         ("untrue_gradient", [np.r_[1.0, np.nan, 0.0]], 2 / 3, "pass"),
         ("untrue_gradient", [np.r_[np.ones(10), np.full(20, np.nan)]], 2 / 3, "fail"),
         ("rough_score", [np.full((32, 2), 0.8)], 0, "pass"),
-        ("rough_score", [np.c_[np.ones(32), np.r_[np.zeros(10), np.ones(22)]]], 0.3125, "warn"),
+        ("rough_score", [np.c_[np.ones(32), np.r_[np.zeros(12), np.ones(20)]]], 0.375, "warn"),
         ("rough_score", [np.c_[np.zeros(32), np.ones(32)]], 1, "fail"),
         ("custom_backward", [np.ones(4), np.zeros(4)], 1, "pass"),
         ("custom_backward", [np.ones(4), np.ones(4)], 1, "warn"),
@@ -495,6 +495,67 @@ def test_too_good_is_asked_of_rows_with_both_sides_attacked_only():
     assert registry.get("too_good")().flag(of([{}, {}], side="inside")) is None
 
 
+def examined(tier=2, more_tier=1, **better):
+    """A set that the attack left below zero scores of the other side, and what beat it."""
+    ones = np.ones(32, np.int8)
+    arrays = {"sign": ones, "tier": tier * ones, "more_tier": more_tier * ones[:8]}
+    arrays |= {k: np.full(32, -1.0) for k in ("control", "control_after", "before", "scores")}
+    arrays |= {k: np.full(8, -1.0) for k in ("few_after", "more", "blind")}
+    for name, n in better.items():
+        arrays[name][:n] = 1.0
+    return arrays | {"scores": np.zeros(32), "direct": np.full(32, -2.0), "again": np.zeros(32)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "verdict"),
+    [
+        ({}, "pass"),
+        ({"tier": 3}, "pass"),
+        ({"tier": 1, "more_tier": 2}, "pass"),
+        ({"tier": 1}, "warn"),
+        ({"tier": 0}, "warn"),
+        ({"more": 1}, "warn"),
+        ({"blind": 1}, "warn"),
+        ({"control": 1}, "warn"),
+    ],
+)
+def test_evidence_of_a_thorough_attack_clears_suspicion(arrays, verdict):
+    sets, facts = [examined(**arrays), examined()], {"aurocs": [0.99, 0.9], "eps": 8 / 255}
+    for name in ("too_good", "transfer_beats_direct"):
+        assert registry.get(name)().flag(of(sets, **facts)).verdict == verdict
+    smaller = [{k: v for k, v in s.items() if k not in ("more", "blind")} for s in sets]
+    case = of(smaller, **facts, largest=of(sets, **facts))
+    assert registry.get("too_good")().flag(case).verdict == verdict
+    assert registry.get("too_good")().flag(of(smaller, **facts)).verdict == "warn"
+
+
+def test_a_certificate_close_to_the_number_clears_it():
+    case = lambda **more: of([{}, {}], aurocs=[0.9], eps=8 / 255, **more)
+    verdict = lambda **more: registry.get("too_good")().flag(case(**more)).verdict
+    assert [verdict(), verdict(certified=0.7), verdict(certified=0.87)] == ["warn", "warn", "pass"]
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.1, "pass"), (1.0, "warn"), (100.0, "warn")])
+def test_a_declared_stochastic_detector_never_fails_for_differing_calls(noise, verdict):
+    draw = np.random.default_rng(0)
+    arrays = {"before": np.arange(32.0) / 9, "stochastic": np.ones(32), "scores": np.zeros(32)}
+    arrays |= {k: arrays["before"] + noise * draw.normal(size=32) for k in ("apart", "again")}
+    assert registry.get("two_calls_differ")().flag(of([arrays, {}])).verdict == verdict
+
+
+def test_gradients_count_half_way_and_at_the_end_unless_the_image_is_done():
+    places = lambda *dead: np.repeat(np.uint8([dead]), 32, axis=0)
+    usual = {"sign": np.ones(32), "control": np.zeros(32), "control_after": np.zeros(32)}
+    usual |= {"zero_gradient": np.zeros(32), "honesty": np.ones(32)}
+    verdict = lambda name, **more: registry.get(name)().flag(of([usual | more, {}])).verdict
+    for dead in ((0, 1, 0), (0, 0, 1)):
+        assert verdict("zero_gradient", path_dead=places(*dead)) == "fail"
+        assert verdict("untrue_gradient", path_honesty=1.0 - places(*dead)) == "fail"
+        done = {"enough": np.zeros(32)}
+        assert verdict("zero_gradient", path_dead=places(*dead), **done) == "pass"
+        assert verdict("untrue_gradient", path_honesty=1.0 - places(*dead), **done) == "pass"
+
+
 def test_the_verdict_is_that_of_the_worst_flag():
     grades = [Flag("a", 0.0, v) for v in ("pass", "fail", "warn")]
     assert worst(grades) == "fail"
@@ -529,7 +590,7 @@ def test_limits_and_order_of_the_flags_stay():
     limits = {
         "zero_gradient": (0.01, 0.05),
         "untrue_gradient": (0.10, 0.25),
-        "rough_score": (0.10, 0.25),
+        "rough_score": (0.15, 0.25),
         "custom_backward": (0.0, never),
         "random_search_wins": (0.02, 0.10),
         "black_box_gains": (0.05, 0.15),

@@ -12,11 +12,11 @@ class RoughScore(ShareCheck):
 
     The gradient may be exact and still belong to ripples that are far smaller than the budget. On
     smooth scores the ratio is 0.8 to 1, on a ripple 0.001; a score with many kinks (KNN) is below
-    a tenth on up to 16 % of the images. At the attacked image itself a step may lead down.
+    a tenth on up to a quarter of the images. At the attacked image itself a step may lead down.
     """
 
     place = 3
-    warn, fail = 0.10, 0.25
+    warn, fail = 0.15, 0.25
     needs = "path_stride"
     wording = Wording(
         title="The score is rough",
