@@ -54,12 +54,12 @@ class RoodWarning(UserWarning):
     """Something that the user should know; the command prints it as a note and goes on."""
 
 
-def expect(holds: bool, what: str, *got: object) -> None:
-    """Refuse settings for which something does not hold: "expected WHAT, got GOT"."""
+def expect(holds: bool, what: str, *got: object, do: str = "") -> None:
+    """Refuse an argument for which something does not hold: "expected WHAT, got GOT: DO"."""
     if not holds:
         *others, last = map(str, got)
         values = f"{', '.join(others)} and {last}" if others else last
-        raise InputError(f"expected {what}, got {values}")
+        raise InputError(f"expected {what}, got {values}{': ' if do else ''}{do}")
 
 
 def first_line(e: BaseException) -> str:

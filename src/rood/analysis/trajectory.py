@@ -51,11 +51,8 @@ class Trajectory:
         if not parts:
             raise InputError("expected at least one trajectory to join, got none")
         kinds = {(p.direction, p.step, p.sign_of_zero, len(p.scores)) for p in parts}
-        if len(kinds) > 1:
-            raise InputError(
-                "expected trajectories of the same direction, step, sign of zero and records, "
-                f"got {len(kinds)} kinds: join each kind by itself"
-            )
+        what = "trajectories of the same direction, step, sign of zero and records"
+        expect(len(kinds) == 1, what, f"{len(kinds)} kinds", do="join each kind by itself")
         images = [p.images for p in parts if p.images is not None]
         return replace(
             parts[0],
@@ -162,8 +159,7 @@ def trajectory(
     if direction not in ("look_in", "look_out"):
         raise InputError(f"expected the direction look_in or look_out, got {direction!r}")
     expect(sign_of_zero in (-1, 0, 1), "a sign of zero of -1, 0 or 1", sign_of_zero)
-    if records < 2:
-        raise InputError(f"expected at least 2 records, got {records}: the start is one of them")
+    expect(records >= 2, "at least 2 records", records, do="the start is one of them")
     function = _checked(score, x, step)
     towards = -1 if direction == "look_in" else 1
     found = []
@@ -255,11 +251,9 @@ def _checked(score: Detector | ScoreFunction, x: Images, step: float) -> ScoreFu
         raise InputError(f"expected float images of shape (b, c, h, w), got {got}")
     if x.numel() == 0:
         raise InputError(f"expected at least one image, got {tuple(x.shape)}")
-    if not torch.finfo(x.dtype).eps < step <= 1:
-        raise InputError(
-            f"expected a step of at most 1 that {str(x.dtype).removeprefix('torch.')} pixels can "
-            f"make, above {torch.finfo(x.dtype).eps:.2g}, got {step:g}: the paper's is 3e-4"
-        )
+    kind, least = str(x.dtype).removeprefix("torch."), torch.finfo(x.dtype).eps
+    what = f"a step of at most 1 that {kind} pixels can make, above {least:.2g}"
+    expect(least < step <= 1, what, f"{step:g}", do="the paper's is 3e-4")
     if isinstance(score, Detector):
         score.check_fitted()
         check_images(x, score.model)

@@ -9,7 +9,7 @@ from jaxtyping import UInt64
 from rood import data
 from rood.data._spec import nested, whole
 from rood.data.base import ImageSet, LoadOptions, Source
-from rood.errors import InputError
+from rood.errors import InputError, expect
 
 _FORM = "patch_shuffle:SIDE[,seed=0]@SPEC"
 
@@ -32,10 +32,8 @@ class PatchShuffle(Source):
         images = data.load(spec, shape=options.shape, skip_bad=options.skip_bad)
         images = images.thin(options.limit)
         _, h, w = images.shape
-        if h % side or w % side:
-            raise InputError(
-                f"expected images whose sides {side} divides, got {h}x{w} in {argument!r}"
-            )
+        fits = h % side == 0 and w % side == 0
+        expect(fits, f"images whose sides {side} divides", f"{h}x{w} in {argument!r}")
         return replace(
             images,
             images=shuffled(images.images, side, images.hashes(purpose)),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from rood.errors import InputError, expect
+from rood.errors import expect
 from rood.metrics import Interval, false_alarm_at, wilson
 
 SLACK = 1e-9  # 0.05 * 200 must count as 10 despite rounding
@@ -60,8 +60,7 @@ class Calibration:
 
 def check_rate(rate: float) -> None:
     """Refuse rates outside (0, 1)."""
-    if not 0 < rate < 1:
-        raise InputError(f"expected a false-alarm rate between 0 and 1, got {rate:g}: try 0.05")
+    expect(0 < rate < 1, "a false-alarm rate between 0 and 1", f"{rate:g}", do="try 0.05")
 
 
 def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
@@ -70,11 +69,9 @@ def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
     false_alarm_at(0.0, inside=scores)  # raises if they are not finite numbers
     values = np.asarray(scores, dtype=np.float64)
     needed = math.ceil((1 / rate - 1) * (1 - SLACK))
-    if values.size < needed:
-        raise InputError(
-            f"expected at least {needed} in-distribution images for a false-alarm rate of "
-            f"{rate:g}, got {values.size}: give more images or allow more false alarms"
-        )
+    what = f"at least {needed} in-distribution images for a false-alarm rate of {rate:g}"
+    more = "give more images or allow more false alarms"
+    expect(values.size >= needed, what, values.size, do=more)
     rank = values.size + 1 - math.floor(rate * (values.size + 1) * (1 + SLACK))
     threshold = float(np.partition(values, rank - 1)[rank - 1])
     expect(math.isfinite(threshold), "finite scores to set a threshold by", threshold)

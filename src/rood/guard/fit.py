@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rood import data
 from rood.data.base import ImageSet
-from rood.errors import InputError
+from rood.errors import expect
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.prepare import FIT_BATCH, prepare
 from rood.evaluation.settings import AuditSettings
@@ -30,11 +30,9 @@ class Fitted:
 
 def fit_guard(settings: AuditSettings, rate: float = 0.05) -> Fitted:
     """Load, fit and calibrate; images are divided as in an audit."""
-    if len(settings.models) != 1 or len(settings.detectors) != 1 or settings.detectors == ("all",):
-        raise InputError(
-            f"expected one network and one detector in a guard, got {', '.join(settings.models)} "
-            f"and {', '.join(settings.detectors)}"
-        )
+    given = settings.models, settings.detectors
+    single = all(len(names) == 1 for names in given) and settings.detectors != ("all",)
+    expect(single, "one network and one detector in a guard", *map(", ".join, given))
     check_rate(rate)  # before what takes long
     bench = prepare(settings)
     ((name, fitted),) = bench.detectors.items()

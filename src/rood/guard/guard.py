@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rood.data.base import Shape
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.detectors.low_resolution import LowResolution
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.evaluation.manifest import full_precision
 from rood.guard.calibration import Calibration, calibrate
 from rood.models.model import Model
@@ -74,11 +74,8 @@ class Guard:
 
     def __post_init__(self) -> None:
         _make_contiguous(self.detector)
-        if self.classes and len(self.classes) != self.model.classes:
-            raise InputError(
-                f"expected {self.model.classes} names, one for each class of the network, "
-                f"got {len(self.classes)}"
-            )
+        n, named = self.model.classes, len(self.classes)
+        expect(named in (0, n), f"{n} names, one for each class of the network", named)
 
     def __repr__(self) -> str:
         return (
@@ -166,11 +163,9 @@ class Guard:
         `label, score, accept = guard(x)`
         """
         check_images(x, self.model)
-        if tuple(x.shape[1:]) != self.shape:
-            raise InputError(
-                f"expected images of shape (b, {', '.join(map(str, self.shape))}), on which the "
-                f"threshold was set, got {tuple(x.shape)}: resize them"
-            )
+        shape = f"(b, {', '.join(map(str, self.shape))})"
+        what = f"images of shape {shape}, on which the threshold was set"
+        expect(tuple(x.shape[1:]) == self.shape, what, tuple(x.shape), do="resize them")
         with _precise(x), torch.no_grad():
             logits, score = logits_and_score(self.detector, x)
             return Decision(logits.argmax(dim=1), score, score <= self.threshold)

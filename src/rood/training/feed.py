@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rood.data.base import ImageSet
-from rood.errors import InputError
+from rood.errors import expect
 from rood.seeds import generator
 from rood.shapes import Images
 from rood.training.augmix import DRAWS, mixed
@@ -38,11 +38,8 @@ class Feed:
         self.steps = len(data) // self.size  # the rest is left out of this epoch
         self._orders: dict[str, tuple[int, Tensor]] = {}
         for size in (self.size, self.outlier_size):
-            if size % share.processes:
-                raise InputError(
-                    f"expected a batch that {share.processes} processes can share evenly, got "
-                    f"{size} images"
-                )
+            what = f"a batch that {share.processes} processes can share evenly"
+            expect(size % share.processes == 0, what, f"{size} images")
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of step `step` in an epoch."""

@@ -13,7 +13,7 @@ import torch
 
 from rood import data
 from rood.data.base import SHARES, ImageSet, Shape
-from rood.errors import CheckpointError, DataError, InputError
+from rood.errors import CheckpointError, DataError, InputError, expect
 from rood.models import backbones, checkpoint
 from rood.models.generative import Generative
 from rood.models.model import Model
@@ -157,11 +157,9 @@ def _without(images: ImageSet, held: ImageSet) -> ImageSet:
 
 def _check(images: ImageSet, recipe: Recipe) -> None:
     assert images.labels is not None
-    if min(len(images), recipe.settings.batch_size) < 2:
-        raise InputError(
-            f"expected at least 2 images to train on at once, got {len(images)} in batches of "
-            f"{recipe.settings.batch_size}"
-        )
+    n, size = len(images), recipe.settings.batch_size
+    what = "at least 2 images to train on at once"
+    expect(min(n, size) >= 2, what, f"{n} in batches of {size}")
     there = set(images.labels.tolist())
     if absent := [c for i, c in enumerate(images.classes) if i not in there]:
         raise DataError(

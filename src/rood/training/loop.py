@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rood.attacks.pgd import PGD
 from rood.data.base import ImageSet
-from rood.errors import InputError, RoodError
+from rood.errors import InputError, RoodError, expect
 from rood.goals import misclassify
 from rood.models.model import Model
 from rood.seeds import generator
@@ -252,25 +252,19 @@ def _check(model: Model, objective: Objective, data: ImageSet, outliers: ImageSe
     if data.labels is None or not len(data):
         raise InputError(f"expected labelled images to train on, got none in {data.name!r}")
     low, high = int(data.labels.min()), int(data.labels.max())
-    if low < 0 or high >= model.classes:
-        raise InputError(
-            f"expected labels 0 to {model.classes - 1} in {data.name!r}, got {low} to {high}"
-        )
-    if outliers is not None and outliers.shape != data.shape:
-        raise InputError(
-            f"expected outliers of shape {data.shape}, as the images are, got {outliers.shape}"
-        )
+    labels = f"labels 0 to {model.classes - 1} in {data.name!r}"
+    expect(0 <= low <= high < model.classes, labels, f"{low} to {high}")
+    shape = data.shape if outliers is None else outliers.shape
+    expect(shape == data.shape, f"outliers of shape {data.shape}, as the images are", shape)
 
 
 def _begin(model: Model, objective: Objective, feed: Feed) -> nn.Module | None:
     """The memory of the objective; None for objectives without one."""
     if not objective.has_memory:
         return None
-    if feed.share.processes > 1:
-        raise InputError(
-            f"expected one process for {objective.name}, which keeps state between steps, got "
-            f"{feed.share.processes}: train without torchrun"
-        )
+    processes = feed.share.processes
+    what = f"one process for {objective.name}, which keeps state between steps"
+    expect(processes == 1, what, processes, do="train without torchrun")
     noise = generator(feed.settings.seed, "begin")
     memory = objective.begin(model, feed.some(SHOWN), noise)
     return None if memory is None else memory.to(feed.device)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.nn.functional import gelu, interpolate
 
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.models.backbones.base import Backbone
 from rood.shapes import Images, Logits
 
@@ -33,11 +33,9 @@ class ViT(Backbone):
         heads: int = 3,
     ) -> None:
         super().__init__(classes=classes, channels=channels)
-        if size % patch or width % heads:
-            raise InputError(
-                f"expected size = n patch and width = m heads, got size {size}, patch {patch}, "
-                f"width {width}, heads {heads}"
-            )
+        fits = size % patch == 0 and width % heads == 0
+        given = f"size {size}, patch {patch}, width {width}, heads {heads}"
+        expect(fits, "size = n patch and width = m heads", given)
         self.patch, self.side = patch, size // patch
         self.embed = nn.Conv2d(channels, width, patch, stride=patch)
         self.token = nn.Parameter(torch.empty(1, width, 1))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rood.errors import CheckpointError, InputError
+from rood.errors import CheckpointError, InputError, expect
 from rood.models.model import logits_of
 from rood.models.sources.base import ForeignNetwork
 from rood.shapes import Images
@@ -33,11 +33,9 @@ def find(path: str, weights: str | Path | None) -> ForeignNetwork:
         raise InputError(f"expected a program of one batch of images in {path!r}")
     batch, channels, *size = places[0].meta["val"].shape
     fixed = batch if isinstance(batch, int) else None
-    if fixed not in (None, 1):
-        raise InputError(
-            f"expected a program for any number of images in {path!r}, got one for {fixed}: "
-            "export it with a dynamic first dimension"
-        )
+    what = f"a program for any number of images in {path!r}"
+    how = "export it with a dynamic first dimension"
+    expect(fixed in (None, 1), what, f"one for {fixed}", do=how)
     notes = () if fixed is None else ("exported for one image at a time: slow",)
     known = all(isinstance(n, int) for n in (channels, *size))
     shape = (int(channels), int(size[0]), int(size[1])) if known else None

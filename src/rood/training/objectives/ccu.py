@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 
-from rood.errors import InputError, expect
+from rood.errors import expect
 from rood.models.generative.mixtures import WIDER, Kept, Mixtures, fitted
 from rood.models.model import Model
 from rood.shapes import Logits, Scores
@@ -56,11 +56,9 @@ class CCU(Objective):
             axes = min(self.axes, pixels)
             kept = Kept(pixels=pixels, axes=axes, centroids=self.centroids).to(some.x.device)
         room = kept.value
-        if room.axes.shape[1] != some.x[0].numel():
-            raise InputError(
-                f"expected images of {room.axes.shape[1]} numbers, for which the network has room, "
-                f"got {some.x[0].numel()}: set its size"
-            )
+        n, pixels = room.axes.shape[1], some.x[0].numel()
+        what = f"images of {n} numbers, for which the network has room"
+        expect(n == pixels, what, pixels, do="set its size")
         axes, centroids = len(room.axes), len(room.inside)
         found = fitted(some.x, some.outliers, generator, axes=axes, centroids=centroids)
         return kept.put(found)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rood.attacks.pgd import PGD
-from rood.errors import InputError, expect
+from rood.errors import expect
 from rood.models.model import Model
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Images, Logits, Scores
@@ -36,11 +36,9 @@ class Robust(Objective):
     def __post_init__(self) -> None:
         Linf(self.eps)  # validates eps
         attack = self.attack
-        if attack.steps * self.step < self.eps:
-            raise InputError(
-                f"expected steps x step >= eps = {self.eps:g}, so that the inner attack can reach "
-                f"the border, got {attack.steps} x {self.step:g}: take more or larger steps"
-            )
+        what = f"steps x step >= eps = {self.eps:g}, so that the inner attack can reach the border"
+        got, do = f"{attack.steps} x {self.step:g}", "take more or larger steps"
+        expect(attack.steps * self.step >= self.eps, what, got, do=do)
         expect(self.bn in ("eval", "train"), "bn to be 'eval' or 'train'", repr(self.bn))
 
     @property
