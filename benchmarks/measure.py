@@ -93,6 +93,18 @@ def seconds(call: Call) -> float:
     return time.perf_counter() - start
 
 
+def conditions() -> dict[str, Any]:
+    """When and with what the peers were measured."""
+    threads = torch.get_num_threads()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "rood": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "hardware": f"{platform.machine()} CPU, {threads} of {os.cpu_count()} cores",
+    }
+
+
 def machine() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {

@@ -7,6 +7,7 @@ from typing import Any
 
 from rood.metrics import Interval
 from rood.models import zoo
+from rood.threat import Linf
 from rood_papers.framework.paper import printed
 from tools.markdown import RESULTS, Row, percent, read, table, texts
 
@@ -224,12 +225,11 @@ def _trained(m: Measured, network: str) -> str:
     eps = facts["objective"].get("eps")
     keep, weight = facts["objective"].get("keep", 1.0), facts["objective"].get("weight")
     mined = f", hardest {keep:.0%} of outliers, weight {weight:g}" if keep < 1 else ""
-    return f"{augmix}{name}" + ("" if eps is None else f" at {_fraction(eps)}") + mined
-
-
-def _fraction(eps: float) -> str:
-    whole = round(255 * eps)
-    return f"{whole}/255" if whole and abs(255 * eps - whole) < 1e-6 else f"{eps:g}"
+    return (
+        f"{augmix}{name}"
+        + ("" if eps is None else f" at {str(Linf(eps)).partition(':')[2]}")
+        + mined
+    )
 
 
 def _beside(m: Measured) -> Iterator[str]:

@@ -1,10 +1,8 @@
 """`make peers`: every detector that rood and pytorch-ood both have, on the same images."""
 
 import copy
-import datetime
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -18,12 +16,12 @@ import sklearn
 import torch
 from torch import Tensor, nn
 
+from benchmarks.measure import conditions
 from benchmarks.peers import parity
 from benchmarks.peers.parity import Images, Pair, Score
 from rood import data, detectors
 from rood.models import zoo
 from rood.numerics.softmax import margin
-from rood.version import __version__
 
 NETWORK = "digits-ce"
 SETS = {"digits:near": 400, "digits:patches": 200, "digits:noise": 200}
@@ -250,7 +248,7 @@ def only_theirs(w: World) -> Iterator[tuple[str, Score]]:
 
 
 def about(w: World, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    compared, threads = {r["detector"] for r in rows}, torch.get_num_threads()
+    compared = {r["detector"] for r in rows}
     return {
         "network": NETWORK,
         "classes": w.model.classes,
@@ -259,14 +257,10 @@ def about(w: World, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any
         "fitted_on": sum(len(y) for _, y in w.fit),
         "calibrated_on": sum(len(y) for _, y in w.calibrate),
         "only_ours": [n for n in detectors.registry.names() if n not in compared],
-        "date": datetime.date.today().isoformat(),
         "seconds": round(seconds),
-        "rood": __version__,
         "pytorch_ood": version("pytorch-ood"),
-        "torch": torch.__version__,
         "scikit_learn": sklearn.__version__,
-        "python": platform.python_version(),
-        "hardware": f"{platform.machine()} CPU, {threads} of {os.cpu_count()} cores",
+        **conditions(),
     }
 
 

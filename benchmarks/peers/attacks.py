@@ -4,10 +4,8 @@
 trained ResNet-20. All attack the same images of the same network with the same eps, steps and step.
 """
 
-import datetime
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.bare import Normalise
+from benchmarks.measure import conditions
 from rood import data
 from rood.attacks import PGD, Goal
 from rood.goals import misclassify
@@ -29,7 +28,6 @@ from rood.models.checkpoint import load_state
 from rood.models.wrap import wrap
 from rood.seeds import generator
 from rood.threat import Linf
-from rood.version import __version__
 from tools import attack_peers
 from tools.markdown import read
 
@@ -217,7 +215,6 @@ def short(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def about() -> dict[str, Any]:
-    threads = torch.get_num_threads()
     return {
         "network": "ResNet-20, CIFAR-10",
         "images": TIMED,
@@ -226,12 +223,8 @@ def about() -> dict[str, Any]:
         "runs": RUNS,
         "bars": BARS,
         "judged": JUDGED,
-        "date": datetime.date.today().isoformat(),
-        "rood": __version__,
         **{name: version(name) for name in BARS},
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "hardware": f"{platform.machine()} CPU, {threads} of {os.cpu_count()} cores",
+        **conditions(),
     }
 
 

@@ -136,6 +136,7 @@ def _command(config: Path | None, given: dict[str, Any], out: Path) -> str:
 def _audit(recipe: "Recipe", name: str | None, weights: Path) -> str:
     """The command that attacks the network, beside the zoo's plain one where there is one."""
     from rood.models import zoo
+    from rood.threat import Linf
 
     plain = f"{name.partition('-')[0]}-ce" if name else ""
     said = ["--model", plain] if plain in zoo.names() and plain != name else []
@@ -145,14 +146,8 @@ def _audit(recipe: "Recipe", name: str | None, weights: Path) -> str:
         said += ["--train", recipe.data] if recipe.held_out else []
         for spec in recipe.unseen or ("procedural:spiral,seed=1",):
             said += ["--outside", spec]
-        said += ["--eps", _fraction(getattr(recipe.objective, "eps", 1 / 255))]
+        said += ["--eps", str(Linf(getattr(recipe.objective, "eps", 1 / 255))).partition(":")[2]]
     return shlex.join(["rood", "audit", *said, "--out", str(weights.parent / "audit")])
-
-
-def _fraction(eps: float) -> str:
-    """In steps of 1/255 where it is a whole number of them."""
-    steps = round(eps * 255)
-    return f"{steps}/255" if abs(eps * 255 - steps) < 1e-6 else f"{eps:g}"
 
 
 def _step(e: "Epoch") -> "Step":
