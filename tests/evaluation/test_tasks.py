@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from toy_audit import attacked, measured, scores, toy_case, verdicts
 
 from rood.attacks import APGD, PGD, RandomSearch, Square
@@ -73,11 +74,24 @@ def test_a_score_without_a_gradient_is_audited_by_queries(case, tmp_path):
     assert moved["scores"].mean() < moved["before"].mean()
 
 
-@pytest.mark.parametrize("attack", [PGD(steps=2), APGD(steps=2)])
-def test_a_score_without_a_gradient_does_not_stop_an_audit(case, tmp_path, monkeypatch, attack):
+class CutButForAParameter(Cut):
+    def __init__(self, model):
+        super().__init__(model)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def score_outputs(self, out):
+        return self.scale * super().score_outputs(out)
+
+
+@pytest.mark.parametrize(
+    ("attack", "cut"), [(PGD(steps=2), Cut), (APGD(steps=2), CutButForAParameter)]
+)
+def test_a_score_without_a_gradient_does_not_stop_an_audit(
+    case, tmp_path, monkeypatch, attack, cut
+):
     monkeypatch.setattr("rood.evaluation.tasks.Square", partial(Square, queries=40))
     few = {"sides": ("outside",), "outside": {"grey": case.outside["grey"][:20]}}
-    results = attacked(case, tmp_path, Cut(case.model), attack=attack, **few)
+    results = attacked(case, tmp_path, cut(case.model), attack=attack, **few)
     assert verdicts(results, "outside")["zero_gradient"] == "fail"
     moved = scores(results, "d", "grey", f"{type(attack).__name__.lower()} linf:0.05")
     assert (moved["scores"] < moved["before"]).all()

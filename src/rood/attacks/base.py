@@ -163,12 +163,14 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
     """Per-image values and d(sum)/dx. Leaves no .grad behind on any parameter."""
     x = x.detach().requires_grad_()
     values = goal(x)
-    if not values.requires_grad:
+    gradient = None
+    if values.requires_grad:  # if only by a parameter, autograd has not used x
+        (gradient,) = torch.autograd.grad(values.sum(), x, allow_unused=True)
+    if gradient is None:
         raise CapabilityError(
             "expected a goal with a gradient, got one that is cut off from the pixels: "
             "use an attack without gradients"
         )
-    (gradient,) = torch.autograd.grad(values.sum(), x)
     return values.detach(), gradient.nan_to_num(0, 0, 0)  # a NaN would stay in x for good
 
 
