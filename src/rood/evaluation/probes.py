@@ -143,7 +143,7 @@ class Examination:
         """Whether a backward pass of somebody's own is part of the score's gradient."""
         watch = _Hooks()
         with torch.enable_grad(), watch:
-            values = self.goal(x[:1].detach().requires_grad_())
+            values = self.goal(x[:2].detach().requires_grad_())
         return watch.registered or any(map(_is_custom, _nodes(values.grad_fn)))
 
     def usual(self, x: Images) -> "Examined":
