@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.registry import unknown
 from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
@@ -95,11 +95,9 @@ class Linf(Threat):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.eps > 1:
-            raise InputError(
-                f"expected eps of at most 1, the whole range of a pixel, got {self.eps:g}: "
-                f"did you mean {self.eps:g}/255?"
-            )
+        eps = f"{self.eps:g}"
+        what = "eps of at most 1, the whole range of a pixel"
+        expect(self.eps <= 1, what, eps, do=f"did you mean {eps}/255?")
 
     def shrink(self, delta: Images) -> Images:
         return delta.clamp(-self.eps, self.eps)

@@ -9,6 +9,7 @@ from rood._offline import offline
 from rood.data.base import Shape
 from rood.errors import CapabilityError
 from rood.models.sources.base import ForeignNetwork, Mode
+from rood.models.sources.python import fill
 
 MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's constants
 
@@ -17,8 +18,6 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
     """A model of AutoModelForImageClassification; mean, std and size from its image processor."""
     net, config, settings = _read(name)
     if weights is not None:
-        from rood.models.sources.python import fill
-
         fill(net, weights)
     notes: list[str] = []
     if not settings:

@@ -7,6 +7,7 @@ from typing import Any
 from rood._offline import offline
 from rood.errors import CapabilityError, first_line
 from rood.models.sources.base import ForeignNetwork, Mode
+from rood.models.sources.python import fill
 
 MODES: dict[str, Mode] = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic"}
 
@@ -25,8 +26,6 @@ def find(name: str, weights: str | Path | None) -> ForeignNetwork:
         where = " (ROOD_OFFLINE is set: only what was loaded before)" if offline() else ""
         raise CapabilityError(f"timm has no pretrained {name!r}{where}: {first_line(e)}") from e
     if weights is not None:
-        from rood.models.sources.python import fill
-
         fill(net, weights)
     config: dict[str, Any] = data.resolve_model_data_config(net)
     channels, height, width = config["input_size"]
