@@ -7,7 +7,7 @@ from toy_audit import N, audited
 
 from rood.attacks import PGD
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.probes import BLIND, CONTROLS, FEW, NUDGES, QUERIES, WITHOUT_LIMIT
+from rood.evaluation.probes import BLIND, CONTROLS, FEW, NUDGES, QUERIES, STRIDES, WITHOUT_LIMIT
 from rood.threat import Linf
 
 
@@ -45,8 +45,8 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path, monkeypatch):
     audited(case, tmp_path, **one, attack=attack)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
     # judged: by the goal, before, after, its gradient, in 8 bits, once more
-    climb, compare, judged, graph = 2 * (3 + 1), 1, 6, 1
-    slopes = 3 * (2 * len(NUDGES) + 2) + 2
+    climb, compare, judged, graph = 2 * (3 + 1), 1, 6, 2
+    slopes = 3 * (2 * len(NUDGES) + 1 + len(STRIDES)) + 2
     control = CONTROLS * (QUERIES + 2 + slopes + 3)
     more, blind, far = 10, BLIND.queries + 1, WITHOUT_LIMIT.steps
     further = FEW * ((more + 1) + blind + (far + 1) + 3 * (1 + 2 + 1) + 1)

@@ -29,7 +29,7 @@ FEW = 8  # of these, for the expensive measurements
 # finite-difference steps, in pixel values: over the first, the score of a large image may curve; at
 # the last, that of a small one may be lost in rounding; a wrong gradient is wrong at all three
 NUDGES = (1e-4, 2e-5, 4e-6)
-STRIDE = 0.1  # of eps: a step of the size that attacks take
+STRIDES = (0.1, 0.025)  # of eps: steps of the size that attacks take
 DRAWS = 16  # calls whose mean is the score of a detector that is declared stochastic
 QUERIES = 50  # of random search, per image
 BLIND = Square(queries=200)  # continues from the attacked image without gradients
@@ -134,10 +134,13 @@ class Examination:
 
     @torch.no_grad()
     def _stride(self, at: Images, gradient: Images) -> Scores:
-        """The same for one step along the attack's own direction, within the pixel range."""
-        there = (at + STRIDE * self.threat.eps * self.threat.ascent(gradient)).clamp(0, 1)
-        promised = (gradient * (there - at)).flatten(1).sum(dim=1)
-        return (self.goal(there) - self.goal(at)) / promised
+        """The larger one for steps along the attack's own direction, within the pixel range."""
+        along, here, kept = self.threat.ascent(gradient), self.goal(at), []
+        for stride in STRIDES:
+            there = (at + stride * self.threat.eps * along).clamp(0, 1)
+            promised = (gradient * (there - at)).flatten(1).sum(dim=1)
+            kept.append((self.goal(there) - here) / promised)
+        return torch.stack(kept).amax(dim=0)
 
     def _has_custom_backward(self, x: Images) -> bool:
         """Whether a backward pass of somebody's own is part of the score's gradient."""

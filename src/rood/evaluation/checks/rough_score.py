@@ -6,13 +6,14 @@ from rood.evaluation.checks.base import AttackedSet, Faults, ShareCheck, Wording
 
 
 class RoughScore(ShareCheck):
-    """Share of the control images at which a step of eps / 10 in the attack's own direction changes
-    the score by less than a tenth of what the gradient predicts, at the clean image or half way to
-    the attacked one, whichever is worse.
+    """Share of the control images at which neither a step of eps / 10 nor one of eps / 40 in the
+    attack's own direction changes the score by a tenth of what the gradient predicts, at the clean
+    image and half way to the attacked one.
 
     The gradient may be exact and still belong to ripples that are far smaller than the budget. On
-    smooth scores the ratio is 0.8 to 1, on a ripple 0.001; a score with many kinks (KNN) is below
-    a tenth on up to a quarter of the images. At the attacked image itself a step may lead down.
+    smooth scores the ratio is 0.5 to 1.1, on a ripple 0.001; a score with many kinks (KNN) is below
+    a tenth on some images. At a peak, where a step leads down, so is any score; therefore both
+    places count.
     """
 
     place = 3
@@ -21,13 +22,13 @@ class RoughScore(ShareCheck):
     wording = Wording(
         title="The score is rough",
         because="the gradient holds for tiny steps only",
-        meaning="On this share of the examined images, a step of a tenth of the budget gains less "
-        "than a tenth of what the gradient predicts: it follows ripples or noise, and an attack "
-        "that climbs them sees nothing of the slope.",
+        meaning="On this share of the examined images, steps of a tenth and a fortieth of the "
+        "budget gain less than a tenth of what the gradient predicts: it follows ripples or "
+        "noise, and an attack that climbs them sees nothing of the slope.",
         advice="Look for a rapidly changing term in the network or the score; climb a surrogate "
         "without it, or the gradient averaged over points around the image (worst_of).",
         share=True,
     )
 
     def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
-        return [place < 0.1 for place in attacked.arrays["path_stride"].T]
+        return [(attacked.arrays["path_stride"] < 0.1).all(axis=1)]
