@@ -378,9 +378,9 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
     ("name", "arrays", "value", "verdict"),
     [
         ("zero_gradient", [np.uint8([0] * 100)], 0, "pass"),
-        ("zero_gradient", [np.uint8([1] * 5 + [0] * 95)], 0.05, "pass"),
-        ("zero_gradient", [np.uint8([1] * 6 + [0] * 94)], 0.06, "warn"),
-        ("zero_gradient", [np.uint8([1] * 14 + [0] * 86)], 0.14, "fail"),
+        ("zero_gradient", [np.uint8([1] * 8 + [0] * 92)], 0.08, "pass"),
+        ("zero_gradient", [np.uint8([1] * 14 + [0] * 86)], 0.14, "warn"),
+        ("zero_gradient", [np.uint8([1] * 21 + [0] * 79)], 0.21, "fail"),
         ("untrue_gradient", [np.r_[1.0, 0.8, 1.2, 1.0]], 0, "pass"),
         ("untrue_gradient", [np.r_[1.0, np.nan, 0.0]], 2 / 3, "pass"),
         ("untrue_gradient", [np.r_[np.ones(10), np.full(20, np.nan)]], 2 / 3, "fail"),
@@ -454,7 +454,7 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
 def test_attacked_sets_are_graded_as_stated(name, arrays, value, verdict):
     given = dict(zip(ARRAYS[name], arrays, strict=True))
     other = {"scores": given.pop("other", np.zeros(4))}
-    names = ("control", "control_before", "before", "again", "apart", "scores")
+    names = ("control", "control_before", "control_after", "before", "again", "apart", "scores")
     zeros = dict.fromkeys(names, np.zeros(1)) | {"honesty": np.ones(1)}
     zeros |= {"path_stride": np.ones((1, 2))}
     flag = registry.get(name)().flag(of([{"sign": np.int8([1])} | zeros | given, other]))
@@ -551,7 +551,8 @@ def test_a_declared_stochastic_detector_never_fails_for_differing_calls(noise, v
 
 def test_gradients_count_half_way_and_at_the_end_unless_the_image_is_done():
     places = lambda *dead: np.repeat(np.uint8([dead]), 32, axis=0)
-    usual = {"sign": np.ones(32), "control": np.zeros(32), "control_after": np.zeros(32)}
+    usual = {"sign": np.ones(32)}
+    usual |= {k: np.zeros(32) for k in ("control", "control_before", "control_after")}
     usual |= {"zero_gradient": np.zeros(32), "honesty": np.ones(32)}
     verdict = lambda name, **more: registry.get(name)().flag(of([usual | more, {}])).verdict
     for dead in ((0, 1, 0), (0, 0, 1)):
@@ -560,6 +561,8 @@ def test_gradients_count_half_way_and_at_the_end_unless_the_image_is_done():
         done = {"enough": np.zeros(32)}
         assert verdict("zero_gradient", path_dead=places(*dead), **done) == "pass"
         assert verdict("untrue_gradient", path_honesty=1.0 - places(*dead), **done) == "pass"
+        climbed = {"control_after": np.ones(32)}
+        assert verdict("zero_gradient", path_dead=places(*dead), **climbed) == "pass"
 
 
 def test_the_verdict_is_that_of_the_worst_flag():
@@ -594,7 +597,7 @@ def test_the_checks_state_how_many_images_are_examined():
 def test_limits_and_order_of_the_flags_stay():
     never = math.inf
     limits = {
-        "zero_gradient": (0.01, 0.05),
+        "zero_gradient": (0.05, 0.10),
         "untrue_gradient": (0.10, 0.25),
         "rough_score": (0.15, 0.25),
         "custom_backward": (0.0, never),

@@ -97,16 +97,13 @@ class AttackedSet:
             np.divide(distance, self.spread(), where=distance > 0, out=distance)
         return float(np.minimum(distance, MOST).mean())
 
-    def path(self, name: str) -> list[NDArray[Any]]:
-        """An array of the control images at the clean image, half way and at the attacked one.
+    def on_the_way(self, name: str) -> list[NDArray[Any]]:
+        """An array of the control images half way to the attacked image and there, where known."""
+        return list(self.arrays[name].T[1:]) if name in self.arrays else []
 
-        Images that are done count at the first place only. Empty where it was not measured.
-        """
-        if name not in self.arrays:
-            return []
-        first, *others = self.arrays[name].T
-        left = self.values("control_after") < self.enough
-        return [first, *(place[left] for place in others)]
+    def unfinished(self) -> Faults:
+        """The control images that have not reached what is enough."""
+        return self.values("control_after") < self.enough
 
     @property
     def thorough(self) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from rood.evaluation.checks.base import AttackedSet, Faults, ShareCheck, Wording
 
 
@@ -31,4 +33,5 @@ class RoughScore(ShareCheck):
     )
 
     def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
-        return [(attacked.arrays["path_stride"] < 0.1).all(axis=1)]
+        rough: Faults = np.all(attacked.arrays["path_stride"] < 0.1, axis=1)
+        return [rough]

@@ -33,5 +33,8 @@ class UntrueGradient(ShareCheck):
     )
 
     def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
-        places = [attacked.arrays["honesty"], *attacked.path("path_honesty")]
-        return [~(np.abs(place - 1) <= 0.25) for place in places]  # NaN is wrong too
+        start, *others = (
+            ~(np.abs(place - 1) <= 0.25)  # NaN is wrong too
+            for place in (attacked.arrays["honesty"], *attacked.on_the_way("path_honesty"))
+        )
+        return [start, *(wrong & attacked.unfinished() for wrong in others)]

@@ -9,12 +9,12 @@ class ZeroGradient(ShareCheck):
     """Share of the images at which the gradient of the score is exactly 0, at the clean image, half
     way to the attacked one or there, whichever is worst.
 
-    Half way and at the end it is the share of the control images; those that have reached what is
-    enough for the attacker do not count.
+    Half way and at the end it is the share of the control images whose score has not risen for the
+    attacker: a climb may well end on a plateau.
     """
 
     place = 1
-    warn, fail = 0.01, 0.05
+    warn, fail = 0.05, 0.10
     wording = Wording(
         title="No gradient to follow",
         because="the gradient is zero for many images",
@@ -28,5 +28,10 @@ class ZeroGradient(ShareCheck):
     )
 
     def faults(self, attacked: AttackedSet) -> Sequence[Faults]:
-        places = [attacked.arrays["zero_gradient"], *attacked.path("path_dead")]
-        return [place.astype(bool) for place in places]
+        start, *others = (
+            place.astype(bool)
+            for place in (attacked.arrays["zero_gradient"], *attacked.on_the_way("path_dead"))
+        )
+        # a climb may end on a plateau; one that never began was stopped by it
+        stuck = attacked.values("control_after") <= attacked.values("control_before")
+        return [start, *(dead & stuck & attacked.unfinished() for dead in others)]
