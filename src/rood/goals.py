@@ -17,7 +17,8 @@ from rood.models.model import Network
 from rood.numerics.softmax import margin_over, uniform_cross_entropy
 from rood.shapes import Features, Images, Labels, Scores
 
-CLASSES = 3  # the classes an image resembles most, each aimed at by itself
+CLASSES = 10  # up to so many, each class is aimed at by itself ...
+MOST = 16  # ... of more, those that an image resembles most
 NEAREST = 2  # the exemplars an image resembles most
 
 
@@ -55,24 +56,27 @@ def look_in(
     True
     """
     model = _network(detector)
-    encoders: tuple[Encoder, ...] = (features(model), lambda x: detector.seen(x).flatten(1))
+    encoder, pixels = features(model), lambda x: detector.seen(x).flatten(1)
 
     @cache
     @torch.no_grad()
-    def codes() -> list[Features]:
-        if exemplars is None:
-            return []
-        known = _most_confident(detector, exemplars)
-        return [encoder(known) for encoder in encoders]
+    def known() -> Images:
+        assert exemplars is not None
+        return _most_confident(detector, exemplars)
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
             out = model(x)
-        ranked = out.logits.topk(min(CLASSES, detector.model.classes), dim=1).indices
+        k = detector.model.classes
+        ranked = out.logits.topk(k if k <= CLASSES else min(k, MOST), dim=1).indices
         goals = [_negative(misclassify(model, y)) for y in ranked.unbind(dim=1)]
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
-        for encoder, known in zip(encoders, codes(), strict=False):  # no codes: nothing to match
-            goals += [match(encoder, code) for code in _nearest(known, encoder, x)]
+        if exemplars is None:
+            return tuple(goals)
+        for one in _nearest(known(), encoder, x):
+            goals.append(match(encoder, encoder(one)))
+        for one in _nearest(known(), pixels, x):
+            goals.append(match(pixels, pixels(one)).begin(one))
         return tuple(goals)
 
     return replace(_moved(detector, -1), aim=aim, enough=-float(torch.as_tensor(past).min()))
@@ -328,10 +332,12 @@ def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n c
 
 
 @torch.no_grad()
-def _nearest(known: Float[Tensor, "n d"], encoder: Encoder, x: Images) -> tuple[Features, ...]:
-    """For each image the nearest of the known codes, then the next one."""
+def _nearest(
+    known: Float[Tensor, "n c h w"], encoder: Encoder, x: Images
+) -> tuple[Float[Tensor, "b c h w"], ...]:
+    """For each image the known image with the nearest code, then the next one."""
     # pair by pair: by a matrix product the order would depend on the size of the batch
-    far = torch.cdist(encoder(x), known, compute_mode="donot_use_mm_for_euclid_dist")
+    far = torch.cdist(encoder(x), encoder(known), compute_mode="donot_use_mm_for_euclid_dist")
     near = far.topk(min(NEAREST, len(known)), largest=False).indices
     return known[near].unbind(dim=1)
 

@@ -184,9 +184,8 @@ def to_8_bit(x_adv: Images, x: Images, threat: Threat) -> Images:
     >>> (255 * to_8_bit(x_adv, x, Linf(2 / 255))).round().flatten().tolist()
     [101.0, 98.0]
     """
-    levels = LEVELS * x.double()
-    base = levels.round()
-    if bool(((levels - base).abs() > ON_THE_GRID).any()):
+    base = (LEVELS * x.double()).round()
+    if not bool(on_the_grid(x).all()):
         raise InputError(
             "expected images of whole levels n/255 to save with 8 bits, got others: "
             "keep them as float numbers (--format npz)"
@@ -202,6 +201,12 @@ def to_8_bit(x_adv: Images, x: Images, threat: Threat) -> Images:
         low, high = torch.where(fits, up, low), torch.where(fits, high, up)
     found = torch.where(_inside(found, threat), found, _rounded(wanted, low, most))
     return (base + found).to(x.dtype) / LEVELS
+
+
+def on_the_grid(x: Images) -> Bool[Tensor, " b"]:
+    """Whether each image consists of whole levels n/255."""
+    levels = LEVELS * x.double()
+    return ((levels - levels.round()).abs() <= ON_THE_GRID).flatten(1).all(dim=1)
 
 
 def _rounded(wanted: Images, up: Float[Tensor, "b 1 1 1"], most: int) -> Images:

@@ -4,7 +4,8 @@ An operation that is flat or not differentiable (a rounding, a comparison, `.det
 value and gets the gradient of what it approximates, most often the identity: the backward pass
 differentiable approximation of Athalye, Carlini & Wagner, *Obfuscated Gradients Give a False Sense
 of Security*, ICML 2018, arXiv:1802.00420. Model and detector stay as they are: a torch function
-mode intercepts every operation. A computation outside torch (NumPy) still has no gradient. The
+mode intercepts every operation. An autograd.Function with a backward pass of its own, and a
+computation outside torch (NumPy, Pillow), are taken for the identity where shapes allow it. The
 gradient is approximate, so such a goal is one more to climb; gains are measured on the true goal.
 """
 
@@ -14,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_any, tree_map
 
-from rood.attacks.base import AnyGoal, Goal, as_goal
+from rood.attacks.base import AnyGoal, Goal, as_goal, in_expectation
 from rood.errors import CapabilityError
 from rood.shapes import Images, Scores
 
@@ -31,15 +33,20 @@ FLAT = {
 # networks consist of these: straight-through only where they act on one number per image
 SQUASHES = {"relu", "relu6", "hardtanh", "threshold", "hardsigmoid", "sigmoid", "tanh"}
 SOFTMAXES = {"softmax", "log_softmax"}  # saturated where one logit leads by far: shrink its lead
+WAVES = {"sin", "cos", "tan", "frac", "fmod", "remainder"}  # secants in place of tangents
+SPAN = 0.05  # of the spread of their arguments
 COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
 CASTS = {"to", "type", "bool", "byte", "char", "short", "int", "long"}
 INNER = {"grad": "create_graph", "backward": "retain_graph"}
-EXITS = {"numpy", "__array__", "item", "tolist", "__float__", "__int__", "__bool__"}
+LEAVES = {"numpy", "__array__", "tolist"}  # torch, with a whole tensor
+EXITS = {*LEAVES, "item", "__float__", "__int__", "__bool__"}
 
 
 def straight_through(goal: AnyGoal) -> Goal:
     """The goal with straight-through gradients; CapabilityError where it cannot be computed so."""
     goal = as_goal(goal)
+    if goal.single is not None:  # each draw by itself: their mean has a gradient of its own
+        return in_expectation(replace(straight_through(goal.single), rows=goal.rows))
 
     def function(x: Images) -> Scores:
         return _evaluated(goal.function, x) if x.requires_grad else goal(x)
@@ -79,10 +86,13 @@ def among_fixed_images(goal: AnyGoal, company: Images, places: Tensor | None = N
 
 
 def _evaluated(function: Callable[[Images], Scores], x: Images) -> Scores:
-    mode = _StraightThrough(len(x))
+    copy = x.clone()  # it may be written to; x, a leaf, may not
+    mode = _StraightThrough(copy)
     try:
         with mode:
-            values = function(x.clone())  # a copy may be written to; x, a leaf, may not
+            values = function(copy)
+        for node in own_backward_passes(values):
+            node.register_hook(_identity)
         (gradient,) = torch.autograd.grad(values.sum(), x)
     except torch.OutOfMemoryError:
         raise
@@ -98,16 +108,40 @@ def _evaluated(function: Callable[[Images], Scores], x: Images) -> Scores:
     return carried
 
 
+def own_backward_passes(values: Tensor) -> list[Any]:
+    """The nodes of the graph whose backward pass is written in Python, other than rood's own."""
+    found, seen, ahead = [], set[Any](), [values.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        ahead += [parent for parent, _ in node.next_functions]
+        own = getattr(type(node), "_forward_cls", None)
+        if isinstance(node, BackwardCFunction) and not str(own.__module__).startswith("rood."):
+            found.append(node)
+    return found
+
+
+def _identity(inputs: Any, outputs: Any) -> Any:
+    """The gradients of a Function's inputs as those of its outputs, where their shapes agree."""
+    given = [g for g in outputs if g is not None]
+    alike = lambda g: next((o for o in given if g is None or o.shape == g.shape), g)
+    return tuple(map(alike, inputs))
+
+
 class _StraightThrough(TorchFunctionMode):
-    """While active, operations on a batch of `images` images have straight-through gradients.
+    """While active, operations on a batch of images have straight-through gradients.
 
     Booleans and integers cannot carry a gradient: an attribute `soft` holds the same number as a
-    float, until an operation turns them into floats.
+    float, until an operation turns them into floats. Once a tensor has left torch, one of the
+    shape of the images that comes back without a gradient is taken for them.
     """
 
-    def __init__(self, images: int) -> None:
+    def __init__(self, x: Images) -> None:
         super().__init__()
-        self.images = images
+        self.images, self.x = len(x), x
+        self.has_left = False  # torch, and may come back
         self.differentiating = False  # the score itself is
         self.written: list[Tensor] = []  # no part of the graph until it was written to
 
@@ -133,7 +167,12 @@ class _StraightThrough(TorchFunctionMode):
     def _on_tensor(self, func: Operation, name: str, args: Any, kwargs: Any) -> Any:
         first = args[0]
         if name in EXITS:
+            self.has_left |= name in LEAVES
             return func(first.detach(), *args[1:], **kwargs)
+        if self.has_left and self._is_back(first):
+            first, args = (back := self._joined(first, self.x)), (back, *args[1:])
+        if name == "register_hook":
+            return _NoHandle()
         carries = first.requires_grad or _is_soft(first)
         if carries and (func == DATA or name in CUTS):
             return first
@@ -151,6 +190,10 @@ class _StraightThrough(TorchFunctionMode):
             return first.copy_(_Carried.apply(value, first.clone(), self))
         return self._joined(func(*args, **kwargs), carrier)
 
+    def _is_back(self, value: Tensor) -> bool:
+        alike = value.shape == self.x.shape and value.dtype == self.x.dtype
+        return alike and not value.requires_grad and not self.differentiating
+
     def _carrier(self, func: Operation, name: str, args: Any, kwargs: Any) -> Tensor | None:
         """What is differentiated in place of a flat operation; None for any other operation."""
         first, *others = args
@@ -162,6 +205,8 @@ class _StraightThrough(TorchFunctionMode):
             value = func(*args, **kwargs)
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             return _soft(first) if whole else None
+        if name in WAVES and first.is_floating_point():
+            return _secant(func, args, kwargs)
         if name in SOFTMAXES and first.ndim == 2:
             spread = first.detach().amax(dim=1, keepdim=True) - first.detach().mean(1, keepdim=True)
             return func(first / spread.clamp_min(1), *others, **kwargs)
@@ -188,6 +233,21 @@ class _StraightThrough(TorchFunctionMode):
             return value
         joined: Tensor = _Carried.apply(value, carrier, self)
         return joined
+
+
+def _secant(func: Operation, args: Any, kwargs: Any) -> Tensor:
+    """A line with the slope of a function of each entry over a span, not at a point."""
+    first, *others = args
+    z = first.detach()
+    h = SPAN * z.std(correction=0).clamp_min(torch.finfo(z.dtype).tiny)
+    slope = (func(z + h, *others, **kwargs) - func(z - h, *others, **kwargs)) / (2 * h)
+    return slope.nan_to_num(0, 0, 0) * first
+
+
+class _NoHandle:
+    """What is left of a hook that was not registered."""
+
+    def remove(self) -> None: ...
 
 
 def _between(share: Tensor, yes: Any, no: Any) -> Any:

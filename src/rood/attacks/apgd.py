@@ -86,10 +86,15 @@ class APGD(Attack):
 
 
 def checkpoints(steps: int) -> set[int]:
-    """The steps after which the step size is reviewed; their distances shrink."""
-    found, p, gap = set(), 0.0, 0.22
-    while p + gap < 1:
-        p += gap
-        found.add(max(1, round(p * steps)))
-        gap = max(gap - 0.03, 0.06)
+    """The steps after which the step size is reviewed: AutoAttack's schedule, in whole steps.
+
+    The first distance is 0.22 of all steps; each further one is shorter by 0.03, down to 0.06, and
+    at least one step, so that a short run still ends with short steps.
+    """
+    gap, least, less = (max(int(share * steps), 1) for share in (0.22, 0.06, 0.03))
+    found, t = set[int](), gap
+    while t <= steps:
+        found.add(t)
+        gap = max(gap - less, least)
+        t += gap
     return found

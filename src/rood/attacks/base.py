@@ -7,7 +7,7 @@ may go is a `Threat`, and *how* to climb is the attack.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
@@ -18,6 +18,9 @@ from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
 from rood.threat import Threat
+
+DRAWS = 8  # calls averaged where a goal is stochastic
+FRESH = 1 << 20  # the first of the draws that judge a result: no search has seen them
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Goal:
     enough: float = math.inf  # beyond it nothing is gained: such an image is done
     aim: Callable[[Images], tuple["Goal", ...]] | None = None  # variants for given images
     rows: Callable[[Tensor], "Goal"] | None = None  # the goal of some images; None: serves any
+    single: "Goal | None" = None  # where this is a mean over draws: the goal of one draw
 
     def __call__(self, x: Images) -> Scores:
         return self.function(x)
@@ -60,19 +64,57 @@ def as_goal(goal: AnyGoal) -> Goal:
     return goal if isinstance(goal, Goal) else Goal(goal)
 
 
-def in_expectation(goal: Goal, draws: int) -> Goal:
-    """The mean of several calls of a stochastic goal."""
+def in_expectation(goal: Goal, draws: int = DRAWS, first: int = 0) -> Goal:
+    """The mean of a stochastic goal over numbered draws, the same ones at every call.
 
-    def mean(goal: Goal) -> Callable[[Images], Scores]:
-        return lambda x: torch.stack([goal(x) for _ in range(draws)]).mean(dim=0)
-
+    With common random numbers two points are compared by what they are, not by their luck. Only
+    torch's own generators are seeded, and they are left as they were.
+    """
+    single = goal if goal.single is None else goal.single
+    drawn = [_drawn(single.function, number) for number in range(first, first + draws)]
     rows = goal.rows
     return replace(
         goal,
-        function=mean(goal),
-        variants=tuple(in_expectation(v, draws) for v in goal.variants),
-        rows=None if rows is None else lambda index: in_expectation(rows(index), draws),
+        function=mean_of(drawn),
+        variants=tuple(in_expectation(v, draws, first) for v in goal.variants),
+        rows=None if rows is None else lambda index: in_expectation(rows(index), draws, first),
+        single=single,
     )
+
+
+def judged(goal: Goal, draws: int = DRAWS) -> Goal:
+    """The goal by which results are compared: of a stochastic one the mean over fresh draws."""
+    return in_expectation(goal, draws, FRESH) if goal.stochastic else goal
+
+
+def mean_of(functions: Sequence[Callable[[Images], Scores]]) -> Callable[[Images], Scores]:
+    """The mean of several functions; their gradients need the memory of one."""
+
+    def function(x: Images) -> Scores:
+        if not x.requires_grad:
+            return torch.stack([f(x) for f in functions]).mean(dim=0)
+        values, slope = [], torch.zeros_like(x)
+        for f in functions:
+            value, gradient = value_and_gradient(f, x)
+            values.append(value)
+            slope += gradient / len(functions)
+        along = ((x - x.detach()) * slope).flatten(1).sum(dim=1)  # 0, with the mean's gradient
+        return torch.stack(values).mean(dim=0) + along
+
+    return function
+
+
+def _drawn(function: Callable[[Images], Scores], number: int) -> Callable[[Images], Scores]:
+    """The function with torch's generators seeded by the number of the draw."""
+
+    def seeded(x: Images) -> Scores:
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            torch.default_generator.manual_seed(number)
+            if x.is_cuda:
+                torch.cuda.default_generators[x.get_device()].manual_seed(number)
+            return function(x)
+
+    return seeded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +142,9 @@ class Attack(ABC):
             x = x.clone() if x.is_inference() else x
             goal = self.prepared(goal, x)
             climbed = self.climb(goal, x, threat, Noise(x, generator))
-        known = climbed if isinstance(climbed, Best) and not as_goal(goal).stochastic else None
+        stochastic = isinstance(goal, Goal) and goal.stochastic
+        goal = judged(goal) if isinstance(goal, Goal) else goal
+        known = climbed if isinstance(climbed, Best) and not stochastic else None
         found = climbed.x if isinstance(climbed, Best) else climbed.detach()
         if not self.compare:
             return threat.project(found, x)  # always: a check would wait for the GPU
@@ -116,8 +160,8 @@ class Attack(ABC):
         return (goal, *goal.variants) if self.uses_gradient else (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> AnyGoal:
-        """The goal that is climbed and by which start and end are compared."""
-        return goal
+        """The goal that is climbed: of a stochastic one the mean of several draws."""
+        return in_expectation(goal) if isinstance(goal, Goal) and goal.stochastic else goal
 
     @abstractmethod
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> "Images | Best":

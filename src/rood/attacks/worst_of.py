@@ -1,72 +1,93 @@
 """The worst of several attacks for each image: an AutoAttack for OOD scores."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rood.attacks._bpda import among_fixed_images, straight_through
 from rood.attacks.apgd import APGD
 from rood.attacks.base import (
+    DRAWS,
     AnyGoal,
     Attack,
     Best,
     Goal,
     as_goal,
     in_expectation,
+    judged,
+    mean_of,
     value_and_gradient,
 )
 from rood.attacks.monotone_pgd import MonotonePGD
+from rood.attacks.pgd import PGD
 from rood.attacks.square import Square
 from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
-from rood.threat import Threat
+from rood.threat import Threat, on_the_grid, to_8_bit
 
 Tier = Literal["quick", "standard", "full"]
-DRAWS = 8  # calls averaged where a goal is stochastic
 OTHERS = 3  # fixed images in the batch of each one, where a score depends on its batch
+REACH = 0.1  # of eps: the step over which a gradient should foretell the goal
+ROUGH = 0.25  # the share of what it foretells below which gradients are averaged
+AROUND, POINTS = 0.5, 8  # of eps: how far from an image, and at how many points
+STALLED = 0.01  # of what an image has gained: a round that adds less is its last
+MORE_DRAWS = 32  # of a stochastic goal, where its last points are found and chosen
 
 
 class Stage(NamedTuple):
     """One attack, and what it climbs."""
 
     name: str
+    # own: the goal itself, from x; aside: each related goal; surrogates: those of the detector
+    # alone; averaged: the goal averaged around the best point, where its gradient misleads;
+    # best: the goal itself, from each of the best points so far
+    climbs: Literal["own", "aside", "surrogates", "averaged", "best"]
     attack: Attack
-    # own: the goal itself; best: the goal itself, from the best point so far; aside: each related
-    # goal by the attack `aside`, followed by `attack` on the goal itself
-    climbs: Literal["own", "best", "aside"]
-    aside: Attack | None = None
+    keep: int = 1  # of the best points, for each image
+    rounds: int = 1  # again from the new best point, as long as an image gains
+    draws: int = DRAWS  # of a stochastic goal
 
 
 def _stages(tier: Tier) -> tuple[Stage, ...]:
-    from_x = {"random_start": False}
+    def climb(steps: int, first_step: float = 2.0, restarts: int = 1) -> APGD:
+        return APGD(steps=steps, first_step=first_step, restarts=restarts, random_start=False)
+
     if tier == "quick":
         return (
-            Stage("direct", APGD(steps=20, **from_x), "own"),
-            Stage("aside", APGD(steps=5, first_step=0.5), "aside", APGD(steps=10, **from_x)),
-            Stage("polish", APGD(steps=10, first_step=0.5), "best"),
+            Stage("direct", "own", climb(20)),
+            Stage("aside", "aside", climb(5)),
+            Stage("surrogates", "surrogates", climb(10)),
+            Stage("averaged", "averaged", climb(5)),
+            Stage("first round", "best", climb(5, 0.5), keep=2),
+            Stage("polish", "best", climb(10, 0.5)),
         )
     if tier == "standard":
         return (
-            Stage("probe", APGD(steps=10, **from_x), "own"),
-            Stage("direct", APGD(steps=100, **from_x), "own"),
-            Stage("random", APGD(steps=100), "own"),
-            Stage("aside", APGD(steps=20, first_step=0.5), "aside", APGD(steps=20, **from_x)),
-            Stage("monotone", MonotonePGD(steps=40, restarts=2), "own"),
-            Stage("blind", Square(queries=100), "best"),
-            Stage("polish", APGD(steps=100, first_step=0.5), "best"),
+            Stage("direct", "own", climb(20)),
+            Stage("random", "own", APGD(steps=5)),
+            Stage("aside", "aside", climb(5)),
+            Stage("surrogates", "surrogates", climb(20)),
+            Stage("averaged", "averaged", climb(20)),
+            Stage("first round", "best", climb(10, 0.5), keep=4),
+            Stage("second round", "best", climb(20, 0.5), keep=2),
+            Stage("blind", "best", Square(queries=100)),
+            Stage("polish", "best", climb(30, 0.5), rounds=3, draws=MORE_DRAWS),
         )
     return (
-        Stage("probe", APGD(steps=10, **from_x), "own"),
-        Stage("direct", APGD(steps=500, restarts=5, **from_x), "own"),
-        Stage("monotone", MonotonePGD(steps=200, restarts=3), "own"),
-        Stage("aside", APGD(steps=100, first_step=0.5), "aside", APGD(steps=100, **from_x)),
-        Stage("blind", Square(queries=5000), "best"),
-        Stage("polish", APGD(steps=200, first_step=0.5), "best"),
+        Stage("direct", "own", climb(500, restarts=5)),
+        Stage("monotone", "own", MonotonePGD(steps=200, restarts=3)),
+        Stage("aside", "aside", climb(50)),
+        Stage("surrogates", "surrogates", climb(100)),
+        Stage("averaged", "averaged", climb(50)),
+        Stage("first round", "best", climb(50, 0.5), keep=8),
+        Stage("second round", "best", climb(100, 0.5), keep=4),
+        Stage("blind", "best", Square(queries=5000)),
+        Stage("polish", "best", climb(200, 0.5), rounds=3, draws=MORE_DRAWS),
     )
 
 
@@ -82,15 +103,16 @@ class Reached(NamedTuple):
 class WorstOf(Attack):
     r"""argmax of the goal over the results of all stages of a tier, for each image.
 
-    Stages: APGD on the goal from x and from a random point; APGD on related goals (surrogates,
-    BPDA, one class after the other, ID exemplars), each followed by APGD on the goal itself;
-    MonotonePGD; Square, which needs no gradient; and APGD from the best point of all. Nothing is
-    tuned to a detector. An image whose value has passed the goal's `enough` leaves the batch. In
-    the spirit of Croce & Hein, *Reliable evaluation of
-    adversarial robustness with an ensemble of diverse parameter-free attacks*, ICML 2020,
-    arXiv:2003.01690; `full` contains five APGD-500 and three MonotonePGD-200, the attack of Meinke
-    et al., *Provably Robust Detection of Out-of-distribution Data (almost) for free*, NeurIPS 2022,
-    arXiv:2106.04260.
+    Successive halving over starts: short runs of APGD on the goal from x and from a random point,
+    on related goals (one class after the other, ID exemplars) and on surrogates (the detector's,
+    BPDA); where the gradient does not foretell the goal, on the goal averaged around the image.
+    The best points of these go on, fewer and longer from round to round; Square needs no gradient;
+    the last rounds climb from the best point of all. Points rounded to 8 bits count too. Nothing is
+    tuned to a detector. An image whose value, also in 8 bits, has passed the goal's `enough` leaves
+    the batch. In the spirit of Croce & Hein, *Reliable evaluation of adversarial robustness with an
+    ensemble of diverse parameter-free attacks*, ICML 2020, arXiv:2003.01690; `full` contains five
+    APGD-500 and three MonotonePGD-200, the attack of Meinke et al., *Provably Robust Detection of
+    Out-of-distribution Data (almost) for free*, NeurIPS 2022, arXiv:2106.04260.
     """
 
     tier: Tier = "standard"
@@ -109,10 +131,10 @@ class WorstOf(Attack):
         return (goal,)
 
     def prepared(self, goal: AnyGoal, x: Images) -> Goal:
-        """The mean of several calls where two differ; fixed batches where scores depend on them."""
+        """The mean of several draws where two differ; fixed batches where scores depend on them."""
         goal = as_goal(goal)
         if goal.stochastic:
-            return in_expectation(goal, DRAWS)
+            return in_expectation(goal)
         return among_fixed_images(goal, x[:OTHERS]) if _depends_on_its_batch(goal, x) else goal
 
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Best:
@@ -121,49 +143,158 @@ class WorstOf(Attack):
 
     def stages(self, goal: Goal, x: Images, threat: Threat, noise: Noise) -> Iterator[Reached]:
         """The state after each stage; `goal` as `prepared` gives it."""
-        best = Best(x)
+        search = _Search(goal, x, threat, noise)
+        for number, stage in enumerate(_stages(self.tier)):
+            value = search.run(number, stage)
+            yield Reached(stage, value, search.best)
+
+
+@dataclass
+class _Search:
+    """The candidates of a batch of images, and the best of them."""
+
+    goal: Goal
+    x: Images
+    threat: Threat
+    noise: Noise
+    points: list[Images] = field(default_factory=list)  # candidates, each of the whole batch
+    values: list[Scores] = field(default_factory=list)  # -inf where an image was done before
+
+    def __post_init__(self) -> None:
+        self.judge = judged(self.goal, MORE_DRAWS)  # no search has seen its draws
+        self.climbable = _climbable(self.goal, self.x)
+        self.best = Best(self.x)
+        self.whole = on_the_grid(self.x)  # images of whole levels
+        every = torch.arange(len(self.x), device=self.x.device)
+        self.start = self._value(every, self.x)
+        self.best.offer(self.x, self.start)
+        self.safe = self.start.clone()  # the best value so far that survives 8-bit storage
+        for given in self.goal.starts:
+            self._note(every, self.threat.project(given, self.x))
+
+    def run(self, number: int, stage: Stage) -> Scores:
+        """The values that a stage reaches for the images that are not done."""
+        reached = torch.full_like(self.start, -torch.inf)
+        left = (self.safe <= self.goal.enough).nonzero().squeeze(1)
+        for again in range(stage.rounds):
+            if len(left) == 0:
+                break
+            before = self.best.value[left]
+            for found in self._candidates(stage, left, self.noise.branch(100 * number + again)):
+                value = self._note(left, found)
+                reached = reached.index_copy(0, left, torch.maximum(reached[left], value))
+            gained = self.best.value[left] - before
+            going = gained > STALLED * (before - self.start[left]).abs()
+            left = left[going & (self.safe[left] <= self.goal.enough)]
+        return reached
+
+    def _candidates(self, stage: Stage, left: Tensor, noise: Noise) -> Iterator[Images]:
+        """The points that a stage finds, each of all images that are left."""
+        goal, x = replace(self.climbable.take(left), starts=()), self.x[left]
+        noise = noise.select(left)
+        if goal.stochastic:
+            goal = in_expectation(goal, stage.draws)
+        if stage.climbs == "own":
+            yield from self._climbed(stage, goal, x, noise)
+        elif stage.climbs == "aside":
+            for i, aim in enumerate(() if goal.aim is None else goal.aim(x)):
+                yield from self._climbed(stage, aim, x, noise.branch(i))
+        elif stage.climbs == "surrogates":
+            yield from self._let_through(stage, goal, x, noise)
+            for i, variant in enumerate(goal.variants, start=1):
+                yield from self._climbed(stage, variant, x, noise.branch(i))
+        elif stage.climbs == "averaged":
+            yield from self._averaged(stage, goal, x, self.best.x[left], noise)
+        else:
+            for i, start in enumerate(self._best_points(stage.keep, left)):
+                yield from self._climbed(stage, goal.begin(start), x, noise.branch(i))
+
+    def _climbed(self, stage: Stage, goal: Goal, x: Images, noise: Noise) -> Iterator[Images]:
+        """The images the attack ends at; none where it needs a gradient that the goal lacks."""
+        try:
+            found = stage.attack.climb(goal, x, self.threat, noise)
+        except CapabilityError:
+            return
+        yield self.threat.project(found.x if isinstance(found, Best) else found, x)
+
+    def _let_through(self, stage: Stage, goal: Goal, x: Images, noise: Noise) -> Iterator[Images]:
+        """Points found by straight-through gradients, where they differ from autograd's."""
+        cut = _cut(goal, x)
+        if cut.any():
+            # by plain steps: the value may stay the same for many of them
+            plain = PGD(steps=getattr(stage.attack, "steps", 20), random_start=False)
+            through = stage._replace(attack=plain)
+            for found in self._climbed(through, straight_through(goal), x, noise):
+                # what an image gets may not depend on whether others of its batch were served
+                yield torch.where(wide(cut), found, x)
+
+    def _averaged(
+        self, stage: Stage, goal: Goal, x: Images, best: Images, noise: Noise
+    ) -> Iterator[Images]:
+        try:
+            rough = _rough(goal, x, self.threat)
+        except CapabilityError:
+            return
+        some = rough.nonzero().squeeze(1)
+        if len(some) == 0:
+            return
+        part, streams = x[some], noise.branch(0, some)
+        smooth = _around(goal.take(some), self.threat, streams)
+        for start in (part, best[some]):
+            for found in self._climbed(stage, smooth.begin(start), part, streams):
+                yield x.index_copy(0, some, found)
+
+    def _best_points(self, keep: int, left: Tensor) -> list[Images]:
+        """For each image its best candidates so far, the best first; they alone go on."""
+        points = [*self.points, self.best.x]
+        values = torch.stack([*self.values, self.best.value])[:, left]  # (p, b)
+        same = torch.stack([(p[left] == self.best.x[left]).flatten(1).all(dim=1) for p in points])
+        values[:-1] = values[:-1].masked_fill(same[:-1], -torch.inf)  # the last one stands for it
+        order = values.topk(min(keep, len(points)), dim=0).indices
+        chosen = [_gathered(points, rank, left) for rank in order]
+        self.points, self.values = [], []
+        return chosen
+
+    def _value(self, left: Tensor, found: Images) -> Scores:
+        """The goal of candidates of some images; NaN counts as the lowest value."""
         with torch.no_grad():
-            best.offer(x, goal(x))
-        for i, stage in enumerate(_stages(self.tier)):
-            left = (best.value <= goal.enough).nonzero().squeeze(1)
-            value = torch.full_like(best.value, -torch.inf)
-            if len(left):
-                here = goal if len(left) == len(x) else goal.take(left)
-                part, streams = Best(x[left]), noise.branch(i, left)
-                for found in _run(stage, here, x[left], best.x[left], threat, streams):
-                    with torch.no_grad():
-                        part.offer(found, here(found))
-                value = value.index_copy(0, left, part.value)
-                best.offer(best.x.index_copy(0, left, part.x), value)
-            yield Reached(stage, value, best)
+            value = self.judge.take(left)(found)
+        return value.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+    def _note(self, left: Tensor, found: Images) -> Scores:
+        """Keep a candidate of some images, in whole levels where that is better."""
+        value, whole = self._value(left, found), self.whole[left]
+        self.safe = torch.where(self.whole, self.safe, self.best.value)
+        if whole.any():
+            some = left[whole]
+            levels = to_8_bit(found[whole], self.x[some], self.threat)
+            better = value.new_full(value.shape, -torch.inf)
+            better[whole] = self._value(some, levels)
+            self.safe[some] = torch.maximum(self.safe[some], better[whole])
+            levels = found.index_copy(0, whole.nonzero().squeeze(1), levels)
+            found = torch.where(wide(better > value), levels, found)
+            value = torch.maximum(value, better)
+        self.points.append(self.best.x.index_copy(0, left, found))
+        self.values.append(torch.full_like(self.start, -torch.inf).index_copy(0, left, value))
+        self.best.offer(self.points[-1], self.values[-1])
+        return value
 
 
-def _run(
-    stage: Stage, goal: Goal, x: Images, best: Images, threat: Threat, noise: Noise
-) -> Iterator[Images]:
-    """The candidates of one stage, each a batch of images."""
-    if stage.climbs == "own":
-        yield from _climbed(stage.attack, goal, x, threat, noise)
-    elif stage.climbs == "best":
-        yield from _climbed(stage.attack, goal.begin(best), x, threat, noise)
-    else:
-        assert stage.aside is not None
-        for i, other, served in _others(goal, x):
-            for aside in _climbed(stage.aside, other, x, threat, noise.branch(i)):
-                yield _where(served, aside, x)
-                for found in _climbed(stage.attack, goal.begin(aside), x, threat, noise.branch(i)):
-                    yield _where(served, found, x)
+def _gathered(points: list[Images], rank: Tensor, left: Tensor) -> Images:
+    """For each image at `left` the candidate of the given number."""
+    found = points[0][left]
+    for number, candidate in enumerate(points):
+        found = torch.where(wide(rank == number), candidate[left], found)
+    return found
 
 
-def _others(goal: Goal, x: Images) -> Iterator[tuple[int, Goal, Tensor]]:
-    """The related goals, numbered, each with a mask of the images it may help."""
-    everywhere = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    cut = _cut(goal, x)
-    if cut.any():
-        yield 0, straight_through(goal), cut
-    aimed = () if goal.aim is None else goal.aim(x)
-    for i, other in enumerate((*goal.variants, *aimed), start=1):
-        yield i, other, everywhere
+def _climbable(goal: Goal, x: Images) -> Goal:
+    """The goal itself, or its straight-through twin where it is cut off from the pixels."""
+    try:
+        value_and_gradient(goal.take(torch.tensor([0], device=x.device)), x[:1])
+    except CapabilityError:
+        return replace(straight_through(goal), variants=goal.variants, aim=goal.aim)
+    return goal
 
 
 def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
@@ -180,20 +311,24 @@ def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
     return off > 1e-3 * size
 
 
-def _where(served: Bool[Tensor, " b"], found: Images, x: Images) -> Images:
-    # what an image gets may not depend on whether others of its batch were served
-    return torch.where(wide(served), found, x)
+def _rough(goal: Goal, x: Images, threat: Threat) -> Bool[Tensor, " b"]:
+    """Where a step of a tenth of eps along the gradient does not gain what it foretells."""
+    value, gradient = value_and_gradient(goal, x)
+    ahead = (x + REACH * threat.eps * threat.ascent(gradient)).clamp(0, 1)
+    foretold = (gradient * (ahead - x)).flatten(1).sum(dim=1)
+    with torch.no_grad():
+        return ~(goal(ahead) - value >= ROUGH * foretold) | ~(foretold > 0)
 
 
-def _climbed(
-    attack: Attack, goal: Goal, x: Images, threat: Threat, noise: Noise
-) -> Iterator[Images]:
-    """The images the attack ends at; none where it needs a gradient that the goal lacks."""
-    try:
-        found = attack.climb(goal, x, threat, noise)
-    except CapabilityError:
-        return
-    yield threat.project(found.x if isinstance(found, Best) else found, x)
+def _around(goal: Goal, threat: Threat, noise: Noise) -> Goal:
+    """The mean of the goal over fixed points around each image."""
+    ball = replace(threat, eps=AROUND * threat.eps)
+    moves = [ball.sample(noise) for _ in range(POINTS)]
+
+    def at(move: Float[Tensor, "b c h w"]) -> Callable[[Images], Scores]:
+        return lambda x: goal((x + move).clamp(0, 1))
+
+    return Goal(mean_of([at(move) for move in moves]))
 
 
 @torch.no_grad()
