@@ -39,6 +39,8 @@ def reference(x, start, eps, norm):
 def test_checkpoints_come_ever_closer():
     assert checkpoints(STEPS) == set(CHECKS)
     assert min(checkpoints(3)) == 1
+    # AutoAttack's: whole steps, so that a short run ends with a check after every step
+    assert checkpoints(20) == {4, 7, 9, *range(10, 21)}
 
 
 @pytest.mark.parametrize("threat", [Linf(0.1), L2(1.0)], ids=str)
@@ -60,7 +62,7 @@ def test_apgd_does_what_plain_loops_do(threat, begun):
 
 def test_a_block_that_rises_and_gains_nothing_halves_the_step_too():
     """The paper's second condition: three steps of four rise, and end below the best."""
-    said = iter([0.0, 1.0, 2.0, 3.0, 10.0, -4.0, -3.0, -2.0, -1.0] + [20.0] * 20)
+    said = iter([0.0, 1.0, 2.0, 3.0, 4.0, 10.0, -4.0, -3.0, -2.0, -1.0] + [20.0] * 20)
     asked = []
 
     def goal(x):
@@ -69,7 +71,8 @@ def test_a_block_that_rises_and_gains_nothing_halves_the_step_too():
         return total - total.detach() + next(said)
 
     x, threat = torch.full((1, 3, 4, 4), 0.5, dtype=torch.float64), Linf(0.4)
-    APGD(steps=20, first_step=0.1, random_start=False)(goal, x, threat, generator(0))
+    assert sorted(checkpoints(25))[:2] == [5, 9]
+    APGD(steps=25, first_step=0.1, random_start=False)(goal, x, threat, generator(0))
     step = 0.1 * threat.eps
     torch.testing.assert_close(asked[1] - asked[0], torch.full_like(x, step))
-    torch.testing.assert_close(asked[9] - asked[4], torch.full_like(x, 0.75 * step / 2))
+    torch.testing.assert_close(asked[10] - asked[5], torch.full_like(x, 0.75 * step / 2))

@@ -33,8 +33,8 @@ FLAT = {
 # networks consist of these: straight-through only where they act on one number per image
 SQUASHES = {"relu", "relu6", "hardtanh", "threshold", "hardsigmoid", "sigmoid", "tanh"}
 SOFTMAXES = {"softmax", "log_softmax"}  # saturated where one logit leads by far: shrink its lead
-WAVES = {"sin", "cos", "tan", "frac", "fmod", "remainder"}  # secants in place of tangents
-SPAN = 0.05  # of the spread of their arguments
+# secants in place of tangents, over a share of the spread of their arguments, if that is periods
+WAVES, SPAN, PERIODS = {"sin", "cos", "tan", "frac", "fmod", "remainder"}, 0.05, 3.0
 COMPARISONS = {"gt": 1, "ge": 1, "lt": -1, "le": -1}
 CASTS = {"to", "type", "bool", "byte", "char", "short", "int", "long"}
 INNER = {"grad": "create_graph", "backward": "retain_graph"}
@@ -206,7 +206,8 @@ class _StraightThrough(TorchFunctionMode):
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             return _soft(first) if whole else None
         if name in WAVES and first.is_floating_point():
-            return _secant(func, args, kwargs)
+            h = SPAN * first.detach().std(correction=0)
+            return _secant(func, h, args, kwargs) if h > PERIODS else None
         if name in SOFTMAXES and first.ndim == 2:
             spread = first.detach().amax(dim=1, keepdim=True) - first.detach().mean(1, keepdim=True)
             return func(first / spread.clamp_min(1), *others, **kwargs)
@@ -235,11 +236,10 @@ class _StraightThrough(TorchFunctionMode):
         return joined
 
 
-def _secant(func: Operation, args: Any, kwargs: Any) -> Tensor:
+def _secant(func: Operation, h: Tensor, args: Any, kwargs: Any) -> Tensor:
     """A line with the slope of a function of each entry over a span, not at a point."""
     first, *others = args
     z = first.detach()
-    h = SPAN * z.std(correction=0).clamp_min(torch.finfo(z.dtype).tiny)
     slope = (func(z + h, *others, **kwargs) - func(z - h, *others, **kwargs)) / (2 * h)
     return slope.nan_to_num(0, 0, 0) * first
 

@@ -264,7 +264,6 @@ class _Search:
     def _note(self, left: Tensor, found: Images) -> Scores:
         """Keep a candidate of some images, in whole levels where that is better."""
         value, whole = self._value(left, found), self.whole[left]
-        self.safe = torch.where(self.whole, self.safe, self.best.value)
         if whole.any():
             some = left[whole]
             levels = to_8_bit(found[whole], self.x[some], self.threat)
@@ -277,10 +276,13 @@ class _Search:
         self.points.append(self.best.x.index_copy(0, left, found))
         self.values.append(torch.full_like(self.start, -torch.inf).index_copy(0, left, value))
         self.best.offer(self.points[-1], self.values[-1])
+        self.safe = torch.where(self.whole, self.safe, self.best.value)
         return value
 
 
-def _gathered(points: list[Images], rank: Tensor, left: Tensor) -> Images:
+def _gathered(
+    points: list[Float[Tensor, "n c h w"]], rank: Tensor, left: Tensor
+) -> Float[Tensor, "b c h w"]:
     """For each image at `left` the candidate of the given number."""
     found = points[0][left]
     for number, candidate in enumerate(points):
@@ -291,7 +293,7 @@ def _gathered(points: list[Images], rank: Tensor, left: Tensor) -> Images:
 def _climbable(goal: Goal, x: Images) -> Goal:
     """The goal itself, or its straight-through twin where it is cut off from the pixels."""
     try:
-        value_and_gradient(goal.take(torch.tensor([0], device=x.device)), x[:1])
+        value_and_gradient(goal, x)
     except CapabilityError:
         return replace(straight_through(goal), variants=goal.variants, aim=goal.aim)
     return goal
