@@ -1,5 +1,6 @@
 """The gradient comes back where a score cut it; the score stays what it was, to the last bit."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -176,7 +177,8 @@ class Stepped(torch.autograd.Function):
 
 def hooked(x):
     y = 2 * x
-    y.register_hook(lambda gradient: -gradient)
+    if y.requires_grad:
+        y.register_hook(lambda gradient: -gradient)
     return total(y) / 2
 
 
@@ -203,10 +205,8 @@ flip = Flipped.apply  # as the documentation of torch calls a Function
     ids=["flip", "levels", "numpy", "image by image", "ripple", "hook", "module hook"],
 )
 def test_a_false_backward_pass_is_taken_for_the_identity(goal, x):
-    try:
+    with suppress(CapabilityError):  # cut off altogether
         assert not torch.allclose(value_and_gradient(goal, x)[1], torch.ones_like(x), atol=0.1)
-    except CapabilityError:
-        pass  # cut off altogether
     values, gradient = value_and_gradient(straight_through(goal), x)
     assert torch.equal(values, goal(x))
     torch.testing.assert_close(gradient, torch.ones_like(x), atol=0.01, rtol=0)

@@ -102,7 +102,7 @@ def test_a_cut_gradient_is_let_through_for_the_images_that_need_it_alone():
     goal = Goal(half)
     together = WorstOf(tier="quick")(goal, X.double().float(), EPS, generator(0))
     alone = torch.cat([WorstOf(tier="quick")(goal, x, EPS, generator(0)) for x in X.split(1)])
-    torch.testing.assert_close(goal(together), goal(alone), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(goal(together), goal(alone), atol=1e-3, rtol=1e-3)
     assert (msp.score(together) > msp.score(X)).all()
 
 

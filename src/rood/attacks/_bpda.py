@@ -110,7 +110,7 @@ def _evaluated(function: Callable[[Images], Scores], x: Images) -> Scores:
 
 def own_backward_passes(values: Tensor) -> list[Any]:
     """The nodes of the graph whose backward pass is written in Python, other than rood's own."""
-    found, seen, ahead = [], set[Any](), [values.grad_fn]
+    found, seen, ahead = list[Any](), set[Any](), [values.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:

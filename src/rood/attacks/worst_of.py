@@ -35,6 +35,7 @@ OTHERS = 3  # fixed images in the batch of each one, where a score depends on it
 REACH = 0.1  # of eps: the step over which a gradient should foretell the goal
 ROUGH = 0.25  # the share of what it foretells below which gradients are averaged
 AROUND, POINTS = 0.5, 8  # of eps: how far from an image, and at how many points
+FEW_AIMS, MORE_STEPS = 5, 3  # up to so many aims get so many times the steps
 STALLED = 0.01  # of what an image has gained: a round that adds less is its last
 MORE_DRAWS = 32  # of a stochastic goal, where its last points are found and chosen
 
@@ -51,6 +52,12 @@ class Stage(NamedTuple):
     keep: int = 1  # of the best points, for each image
     rounds: int = 1  # again from the new best point, as long as an image gains
     draws: int = DRAWS  # of a stochastic goal
+
+    def longer(self, aims: int) -> "Stage":
+        """The same with more steps where there are few aims."""
+        if aims > FEW_AIMS or not isinstance(self.attack, APGD):
+            return self
+        return self._replace(attack=replace(self.attack, steps=MORE_STEPS * self.attack.steps))
 
 
 def _stages(tier: Tier) -> tuple[Stage, ...]:
@@ -69,14 +76,14 @@ def _stages(tier: Tier) -> tuple[Stage, ...]:
     if tier == "standard":
         return (
             Stage("direct", "own", climb(20)),
-            Stage("random", "own", APGD(steps=5)),
+            Stage("random", "own", APGD(steps=10)),
             Stage("aside", "aside", climb(5)),
             Stage("surrogates", "surrogates", climb(20)),
             Stage("averaged", "averaged", climb(20)),
-            Stage("first round", "best", climb(10, 0.5), keep=4),
-            Stage("second round", "best", climb(20, 0.5), keep=2),
+            Stage("first round", "best", climb(12, 0.5), keep=4),
+            Stage("second round", "best", climb(30, 0.5), keep=2),
             Stage("blind", "best", Square(queries=100)),
-            Stage("polish", "best", climb(30, 0.5), rounds=3, draws=MORE_DRAWS),
+            Stage("polish", "best", climb(40, 0.5), rounds=2, draws=MORE_DRAWS),
         )
     return (
         Stage("direct", "own", climb(500, restarts=5)),
@@ -197,8 +204,9 @@ class _Search:
         if stage.climbs == "own":
             yield from self._climbed(stage, goal, x, noise)
         elif stage.climbs == "aside":
-            for i, aim in enumerate(() if goal.aim is None else goal.aim(x)):
-                yield from self._climbed(stage, aim, x, noise.branch(i))
+            aims = () if goal.aim is None else goal.aim(x)
+            for i, aim in enumerate(aims):
+                yield from self._climbed(stage.longer(len(aims)), aim, x, noise.branch(i))
         elif stage.climbs == "surrogates":
             yield from self._let_through(stage, goal, x, noise)
             for i, variant in enumerate(goal.variants, start=1):
@@ -309,7 +317,8 @@ def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
         _, own = value_and_gradient(goal, x)
     except CapabilityError:
         own = torch.zeros_like(through)
-    off, size = ((v.flatten(1)).norm(dim=1) for v in (through - own, through))
+    # in float64: the squares of the gradient of a score that is scaled down would underflow
+    off, size = (v.flatten(1).double().norm(dim=1) for v in (through - own, through))
     return off > 1e-3 * size
 
 
@@ -339,6 +348,8 @@ def _depends_on_its_batch(goal: Goal, x: Images) -> bool:
     half = torch.arange(len(x) // 2, device=x.device)
     if len(half) < 2 or (goal.rows is None and goal.aim is None):
         return False  # one image is its own batch, and a plain function may count its images
-    together, apart = goal(x)[half], goal.take(half)(x[half])
-    spread = together.std() + 1e-3 * together.abs().mean()
-    return bool((apart - together).abs().mean() > 1e-2 * spread)
+    together, apart = goal(x)[half].double(), goal.take(half)(x[half]).double()
+    moved = (apart - together).abs()[together.isfinite() & apart.isfinite()]
+    spread = together[together.isfinite()].std()
+    rounding = 1e-5 * together[together.isfinite()].abs().mean()
+    return bool(moved.mean() > 1e-2 * spread + rounding)
