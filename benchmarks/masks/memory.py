@@ -12,6 +12,7 @@ from rood.numerics.softmax import margin
 from rood.shapes import Images, Scores
 
 NEAR = 0.21  # two images of one ball of radius 0.1 are no further apart, in any pixel
+MOST = 300  # images remembered; further ones are answered and forgotten
 
 
 class _WithMemory(Mask):
@@ -28,8 +29,8 @@ class _WithMemory(Mask):
     def _store(self, x: Images, scores: Scores) -> None:
         x, scores = x.detach().clone(), scores.detach().clone()
         empty = len(self.seen_scores) == 0
-        self.seen_images = x if empty else torch.cat([self.seen_images, x])
-        self.seen_scores = scores if empty else torch.cat([self.seen_scores, scores])
+        self.seen_images = x if empty else torch.cat([self.seen_images, x])[:MOST]
+        self.seen_scores = scores if empty else torch.cat([self.seen_scores, scores])[:MOST]
 
     def _nearest(self, x: Images) -> tuple[Tensor, Tensor]:
         """The largest change of a pixel from the nearest image stored, and its index."""
@@ -59,18 +60,16 @@ class QueryCounter(_WithMemory):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.counts = torch.empty(0)
+        self.counts = torch.zeros(MOST)
 
     def score_images(self, x: Images) -> Scores:
-        distance, index = self._nearest(x)
-        honest, new = self._honest(x), distance > NEAR
+        honest, new = self._honest(x), self._nearest(x)[0] > NEAR
         if new.any():
-            first = len(self.seen_scores)
             self._store(x[new], honest[new])
-            self.counts = torch.cat([self.counts, torch.zeros(int(new.sum()))])
-            index[new] = torch.arange(first, len(self.seen_scores))
-        self.counts = self.counts.index_add(0, index, torch.ones(len(index)))
-        return honest + (self.counts[index] - 4).clamp(0, 30)
+        distance, index = self._nearest(x)
+        known = distance <= NEAR
+        self.counts.index_add_(0, index[known], torch.ones(int(known.sum())))
+        return honest + torch.where(known, (self.counts[index] - 4).clamp(0, 30), 0)
 
 
 class RoundingCache(_WithMemory):
