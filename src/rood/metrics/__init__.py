@@ -3,11 +3,11 @@
 from typing import Any
 
 from rood import _moved
+from rood.metrics.intervals import Interval, share_of, summary, wilson
 from rood.metrics.ranking import (
     METRICS,
     Curve,
     Floats,
-    Interval,
     aupr_in,
     aupr_out,
     auroc,
@@ -18,9 +18,7 @@ from rood.metrics.ranking import (
     fpr_at_tpr_in,
     fpr_at_tpr_out,
     missed_at,
-    summary,
     threshold_at_tpr,
-    wilson,
 )
 
 __all__ = [
@@ -38,6 +36,7 @@ __all__ = [
     "fpr_at_tpr_in",
     "fpr_at_tpr_out",
     "missed_at",
+    "share_of",
     "summary",
     "threshold_at_tpr",
     "wilson",

@@ -4,29 +4,16 @@ Every metric is a formula on one object, the `Curve` of how many scores each thr
 An image is accepted as in-distribution when its score is at most the threshold.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rood.errors import InputError
-from rood.metrics.resampling import draws
 
 Floats: TypeAlias = NDArray[np.float64]
-
-_Z = NormalDist().inv_cdf(0.975)  # of a two-sided 95 % interval
-
-
-class Interval(NamedTuple):
-    """A number and its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +31,15 @@ class Curve:
     def n_out(self) -> int:
         return int(self.kept_out.flat[-1])
 
+    @property
+    def totals(self) -> tuple[Floats, Floats]:
+        """Number of inside and of outside scores, (..., 1) each: resampled groups differ in it."""
+        return self.kept_in[..., -1:], self.kept_out[..., -1:]
+
     def turned(self) -> "Curve":
         """The curve of negated scores with the sides exchanged: OOD becomes the positive class."""
-        return Curve(self.n_out - self.kept_out[..., ::-1], self.n_in - self.kept_in[..., ::-1])
+        n, m = self.totals
+        return Curve(m - self.kept_out[..., ::-1], n - self.kept_in[..., ::-1])
 
 
 def curve(inside: ArrayLike, outside: ArrayLike) -> Curve:
@@ -57,7 +50,8 @@ def curve(inside: ArrayLike, outside: ArrayLike) -> Curve:
     return Curve(*(np.concatenate([[0.0], counts]) for counts in kept))
 
 
-def _numbers(values: Any, what: str) -> Floats:
+def numbers(values: Any, what: str) -> Floats:
+    """Any sequence, array or tensor in float64, without NaN."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     array = np.asarray(values, dtype=np.float64)
@@ -67,7 +61,7 @@ def _numbers(values: Any, what: str) -> Floats:
 
 
 def _scores(values: ArrayLike, side: str) -> Floats:
-    scores = _numbers(values, f"{side} scores")
+    scores = numbers(values, f"{side} scores")
     if scores.ndim != 1:
         raise InputError(f"expected {side} scores of shape (n,), got {scores.shape}: flatten them")
     if scores.size == 0:
@@ -89,7 +83,7 @@ def auroc(*, inside: ArrayLike, outside: ArrayLike) -> float:
     >>> auroc(inside=[0.1, 0.2, 0.3], outside=[0.3, 0.9])
     0.9166666666666666
     """
-    return float(_auroc(curve(inside, outside)))
+    return float(auroc_of(curve(inside, outside)))
 
 
 def aupr_in(*, inside: ArrayLike, outside: ArrayLike) -> float:
@@ -106,7 +100,7 @@ def aupr_in(*, inside: ArrayLike, outside: ArrayLike) -> float:
     >>> aupr_in(inside=[0.1, 0.2], outside=[0.8, 0.9])
     1.0
     """
-    return float(_aupr_in(curve(inside, outside)))
+    return float(aupr_of(curve(inside, outside)))
 
 
 def aupr_out(*, inside: ArrayLike, outside: ArrayLike) -> float:
@@ -123,7 +117,7 @@ def aupr_out(*, inside: ArrayLike, outside: ArrayLike) -> float:
     >>> aupr_out(inside=[0.1, 0.2], outside=[0.8, 0.9])
     1.0
     """
-    return float(_aupr_in(curve(inside, outside).turned()))
+    return float(aupr_of(curve(inside, outside).turned()))
 
 
 def fpr_at_tpr_in(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) -> float:
@@ -142,7 +136,7 @@ def fpr_at_tpr_in(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) -
     >>> fpr_at_tpr_in(inside=range(100), outside=[5] * 10 + [200] * 90)
     0.1
     """
-    return float(_fpr_in(curve(inside, outside), tpr))
+    return float(fpr_of(curve(inside, outside), tpr))
 
 
 def fpr_at_tpr_out(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) -> float:
@@ -161,7 +155,7 @@ def fpr_at_tpr_out(*, inside: ArrayLike, outside: ArrayLike, tpr: float = 0.95) 
     >>> fpr_at_tpr_out(inside=range(100), outside=[5] * 10 + [200] * 90)
     0.95
     """
-    return float(_fpr_in(curve(inside, outside).turned(), tpr))
+    return float(fpr_of(curve(inside, outside).turned(), tpr))
 
 
 def detection_error(*, inside: ArrayLike, outside: ArrayLike) -> float:
@@ -178,7 +172,7 @@ def detection_error(*, inside: ArrayLike, outside: ArrayLike) -> float:
     >>> detection_error(inside=[0.1, 0.2, 0.6, 0.3], outside=[0.5, 0.9])
     0.125
     """
-    return float(_detection_error(curve(inside, outside)))
+    return float(detection_error_of(curve(inside, outside)))
 
 
 METRICS: dict[str, Callable[..., float]] = {
@@ -208,8 +202,7 @@ def threshold_at_tpr(inside: ArrayLike, tpr: float = 0.95) -> float:
     95.0
     """
     scores = _scores(inside, "inside")
-    rank = _rank(tpr, scores.size)
-    needed = _ceil(1 / (1 - tpr))
+    rank, needed = int(_rank(tpr, scores.size)), int(_ceil(1 / (1 - tpr)))
     if scores.size < needed:
         raise InputError(
             f"expected at least {needed} in-distribution scores for a {100 * tpr:g} % threshold, "
@@ -227,7 +220,7 @@ def missed_at(threshold: float, *, outside: ArrayLike) -> float:
     >>> missed_at(0.5, outside=[0.1, 0.6, 0.7, 0.8])
     0.25
     """
-    return float((_scores(outside, "outside") <= _numbers(threshold, "threshold")).mean())
+    return float((_scores(outside, "outside") <= numbers(threshold, "threshold")).mean())
 
 
 def false_alarm_at(threshold: float, *, inside: ArrayLike) -> float:
@@ -239,7 +232,7 @@ def false_alarm_at(threshold: float, *, inside: ArrayLike) -> float:
     >>> false_alarm_at(0.5, inside=[0.1, 0.2, 0.5, 0.8])
     0.25
     """
-    return float((_scores(inside, "inside") > _numbers(threshold, "threshold")).mean())
+    return float((_scores(inside, "inside") > numbers(threshold, "threshold")).mean())
 
 
 def detection_error_at(threshold: float, *, inside: ArrayLike, outside: ArrayLike) -> float:
@@ -254,147 +247,44 @@ def detection_error_at(threshold: float, *, inside: ArrayLike, outside: ArrayLik
     return (missed_at(threshold, outside=outside) + false_alarm_at(threshold, inside=inside)) / 2
 
 
-def wilson(share: float, n: int) -> Interval:
-    """Wilson's 95 % score interval of a share observed among n.
-
-    Examples
-    --------
-    >>> from rood.metrics import wilson
-    >>> low, high = wilson(0.5, 100)[1:]
-    >>> round(low, 3), round(high, 3)
-    (0.404, 0.596)
-    """
-    centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + (_Z / (2 * n)) ** 2)
-    return _around(share, centre - half, centre + half)
-
-
-def summary(
-    inside: ArrayLike,
-    outside: ArrayLike,
-    threshold: float | None = None,  # fixed beforehand, on clean in-distribution images
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """Every metric with its 95 % interval; with a threshold, also the errors at it (`..._fixed`).
-
-    AUROC by DeLong, shares at a fixed threshold by Wilson, the rest by stratified bootstrap.
-
-    Parameters
-    ----------
-    inside, outside : array_like of shape (n,), (m,)
-        Scores of ID and of OOD images; higher means more OOD.
-    threshold : float, optional
-        Fixed beforehand, on clean ID images.
-    resamples, seed : int
-        Of the bootstrap.
-
-    Examples
-    --------
-    >>> from rood.metrics import summary
-    >>> found = summary(inside=range(100), outside=range(80, 180), threshold=95)
-    >>> found["auroc"].value, found["fpr95_in_fixed"].value
-    (0.98, 0.16)
-    """
-    if resamples < 1:
-        raise InputError(f"expected at least one resample, got {resamples}: the default is 1000")
-    c = curve(inside, outside)
-    found = {"auroc": _delong(c)} | _bootstrap(c, resamples, seed)
-    if threshold is not None:
-        missed = wilson(missed_at(threshold, outside=outside), c.n_out)
-        alarms = wilson(false_alarm_at(threshold, inside=inside), c.n_in)
-        found["fpr95_in_fixed"] = missed
-        found["fpr95_out_fixed"] = alarms
-        found["detection_error_fixed"] = _half_sum(missed, alarms)
-    return found
-
-
-def _auroc(c: Curve) -> Floats:
+def auroc_of(c: Curve) -> Floats:
+    """AUROC of a curve, or of each of its resamples."""
     twice = np.diff(c.kept_out) * (c.kept_in[..., 1:] + c.kept_in[..., :-1])
-    return twice.sum(axis=-1) / (2 * c.n_in * c.n_out)
+    n, m = c.totals
+    return twice.sum(axis=-1) / (2 * n * m)[..., 0]
 
 
-def _aupr_in(c: Curve) -> Floats:
+def aupr_of(c: Curve) -> Floats:
+    """Average precision with the inside positive; of the turned curve, with the outside."""
     kept = c.kept_in[..., 1:]
     # a resample may leave out the lowest scores: nothing is kept there, and its weight is 0
     precision = kept / np.maximum(kept + c.kept_out[..., 1:], 1)
-    return (np.diff(c.kept_in) * precision).sum(axis=-1) / c.n_in
+    return (np.diff(c.kept_in) * precision).sum(axis=-1) / c.kept_in[..., -1]
 
 
-def _fpr_in(c: Curve, tpr: float = 0.95) -> Floats:
-    first = (c.kept_in < _rank(tpr, c.n_in)).sum(axis=-1, keepdims=True)
-    return np.take_along_axis(c.kept_out, first, axis=-1)[..., 0] / c.n_out
+def fpr_of(c: Curve, tpr: float = 0.95) -> Floats:
+    """Share of the outside accepted where `tpr` of the inside is."""
+    first = (c.kept_in < _rank(tpr, c.kept_in[..., -1:])).sum(axis=-1, keepdims=True)
+    return np.take_along_axis(c.kept_out, first, axis=-1)[..., 0] / c.kept_out[..., -1]
 
 
-def _detection_error(c: Curve) -> Floats:
+def detection_error_of(c: Curve) -> Floats:
+    """The least half sum of both errors."""
+    return detection_errors(c).min(axis=-1)
+
+
+def detection_errors(c: Curve) -> Floats:
+    """Half the sum of both errors at every threshold."""
     # whole numbers until the last division, so that 1/2 is never exceeded by rounding
-    errors = c.n_out * (c.n_in - c.kept_in) + c.n_in * c.kept_out
-    return errors.min(axis=-1) / (2 * c.n_in * c.n_out)
+    n, m = c.totals
+    return (m * (n - c.kept_in) + n * c.kept_out) / (2 * n * m)
 
 
-def _rank(tpr: float, n: int) -> int:
+def _rank(tpr: float, n: Any) -> Any:
     if not 0 < tpr < 1:
         raise InputError(f"expected a true positive rate between 0 and 1, got {tpr:g}: try 0.95")
     return _ceil(tpr * n)
 
 
-def _ceil(x: float) -> int:
-    return math.ceil(x * (1 - 1e-9))  # 0.55 * 100 is 55.00000000000001 in binary, and means 55
-
-
-def _around(value: float, low: float, high: float) -> Interval:
-    return Interval(value, max(0.0, min(value, low)), min(1.0, max(value, high)))
-
-
-def _half_sum(a: Interval, b: Interval) -> Interval:
-    """Newcombe's interval of (a + b) / 2 from those of two independent shares."""
-    value = (a.value + b.value) / 2
-    below = math.hypot(a.value - a.low, b.value - b.low) / 2
-    above = math.hypot(a.high - a.value, b.high - b.value) / 2
-    return _around(value, value - below, value + above)
-
-
-def _delong(c: Curve) -> Interval:
-    """DeLong's interval on the log-odds scale, where its coverage is right near 0 and 1."""
-    n, m, value = c.n_in, c.n_out, float(_auroc(c))
-    above = m - (c.kept_out[1:] + c.kept_out[:-1]) / 2  # outside scores above each inside one
-    below = (c.kept_in[1:] + c.kept_in[:-1]) / 2
-    variance = _variance(above, c.kept_in) / (m**2 * n) + _variance(below, c.kept_out) / (n**2 * m)
-    if min(n, m) < 2 or variance == 0:
-        return wilson(value, min(n, m))
-    centre, half = math.log(value / (1 - value)), _Z * math.sqrt(variance) / (value * (1 - value))
-    low, high = (1 / (1 + math.exp(-x)) for x in (centre - half, centre + half))
-    return _around(value, low, high)
-
-
-def _variance(values: Floats, kept: Floats) -> float:
-    times = np.diff(kept).astype(np.intp)
-    return float(np.cov(values, fweights=times)) if times.sum() > 1 else 0.0
-
-
-def _bootstrap(c: Curve, resamples: int, seed: int) -> dict[str, Interval]:
-    drawn = np.concatenate([_rest(d) for d in _resampled(c, resamples, seed)], axis=-1)
-    found = {}
-    for name, value, values in zip(list(METRICS)[1:], _rest(c).tolist(), drawn, strict=True):
-        low, high = np.quantile(values, [0.025, 0.975]).tolist()
-        if name == "detection_error":
-            # the minimum over thresholds is biased low, that of a resample twice as much: raising
-            # the upper end by both lifts the coverage from between 50 and 80 % to 90 %
-            high += 2 * max(0.0, value - float(values.mean()))
-        # without overlap of the scores all resamples are equal, which does not mean certainty
-        wide = _around(value, low, high) if low < high else wilson(value, min(c.n_in, c.n_out))
-        found[name] = wide._replace(high=min(wide.high, 0.5)) if name == "detection_error" else wide
-    return found
-
-
-def _rest(c: Curve) -> Floats:
-    """All of METRICS but AUROC, in its order; shape (5, ...)."""
-    out = c.turned()
-    return np.stack([_aupr_in(c), _aupr_in(out), _fpr_in(c), _fpr_in(out), _detection_error(c)])
-
-
-def _resampled(c: Curve, resamples: int, seed: int) -> Iterator[Curve]:
-    """Curves of scores drawn with replacement, each side by itself, a few resamples at a time."""
-    at_in, at_out = c.kept_in.astype(np.intp), c.kept_out.astype(np.intp)
-    for below_in, below_out in draws(c.n_in, c.n_out, resamples, seed):
-        yield Curve(below_in.take(at_in, axis=1), below_out.take(at_out, axis=1))
+def _ceil(x: Any) -> Any:
+    return np.ceil(x * (1 - 1e-9))  # 0.55 * 100 is 55.00000000000001 in binary, and means 55
