@@ -23,6 +23,7 @@ from rood.metrics.ranking import (
     detection_errors,
     false_alarm_at,
     fpr_of,
+    lowest_share,
     missed_at,
     numbers,
 )
@@ -203,6 +204,8 @@ def _odds_ends(
     if variance > 0 and 0 < value < 1:
         odds, half = math.log(value / (1 - value)), Z * math.sqrt(variance) / (value * (1 - value))
         low, high = min(low, _expit(odds - half)), max(high, _expit(odds + half))
+    if low >= high:  # all scores are tied
+        low, high = _share_ends(value, min(c.kept_in[-1], c.kept_out[-1]))
     return low, high
 
 
@@ -345,19 +348,33 @@ def _grouped(
     ratios = np.where(lone > 0, spread / np.where(lone > 0, lone, 1), most)
     few = _few(min(counts))
     effects = {k: max(1.0, float(r)) * few for k, r in zip(METRICS, ratios, strict=True)}
+    for name, hits in _accepted(sides).items():
+        # a share at a rank of few images moves in steps, which blur the ratio of variances
+        of_sides = [_effect(h, g) for h, g in zip(hits, codes, strict=True)]
+        effects[name] = max(effects[name], *of_sides)
     return effects, float(np.concatenate(optimism).mean())
+
+
+def _accepted(sides: Sequence[Floats]) -> dict[str, list[NDArray[np.bool_]]]:
+    """Which images of each side the thresholds of both FPR95 accept as positive."""
+    inside, outside = sides
+    low, high = lowest_share(inside), -lowest_share(-outside)
+    return {"fpr95_in": [s <= low for s in sides], "fpr95_out": [s >= high for s in sides]}
 
 
 def _share(hits: NDArray[Any], value: float, codes: Codes | None) -> Interval:
     """The interval of a share; with groups, among as many images as they are worth."""
-    n = hits.size
+    return _share_interval(value, hits.size / _effect(hits, codes))
+
+
+def _effect(hits: NDArray[Any], codes: Codes | None) -> float:
+    """The design effect of a share: variance of its sums over groups, over that of a binomial."""
     if codes is None:
-        return _share_interval(value, n)
-    g = int(codes.max()) + 1
-    sums = np.bincount(codes, hits - value)
-    alone = n * value * (1 - value)
-    ratio = float((sums**2).sum()) / alone if alone > 0 else n / g
-    return _share_interval(value, n / (max(1.0, ratio) * _few(g)))
+        return 1.0
+    n, g, value = hits.size, int(codes.max()) + 1, hits.mean()
+    sums, alone = np.bincount(codes, hits - value), n * value * (1 - value)
+    ratio = float((sums**2).sum() / alone) if alone > 0 else n / g
+    return max(1.0, ratio) * _few(g)
 
 
 def _few(groups: int) -> float:

@@ -202,12 +202,18 @@ def threshold_at_tpr(inside: ArrayLike, tpr: float = 0.95) -> float:
     95.0
     """
     scores = _scores(inside, "inside")
-    rank, needed = int(_rank(tpr, scores.size)), int(_ceil(1 / (1 - tpr)))
+    threshold, needed = lowest_share(scores, tpr), int(_ceil(1 / (1 - tpr)))
     if scores.size < needed:
         raise InputError(
             f"expected at least {needed} in-distribution scores for a {100 * tpr:g} % threshold, "
             f"got {scores.size}: give more images"
         )
+    return threshold
+
+
+def lowest_share(scores: Floats, share: float = 0.95) -> float:
+    """The highest of the lowest `share` of scores."""
+    rank = int(_rank(share, scores.size))
     return float(np.partition(scores, rank - 1)[rank - 1])
 
 
