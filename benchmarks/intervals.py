@@ -35,7 +35,7 @@ class Setting:
     n_out: int
     auroc: float
     spread: float = 1.0  # standard deviation of the outside scores
-    groups: int = 0  # on each side; n_in and n_out are then the numbers expected
+    groups: int = 0  # on each side
 
     @property
     def mu(self) -> float:
@@ -66,11 +66,16 @@ def truth(s: Setting, points: int = 400_000) -> dict[str, float]:
     }
 
 
+def group_sizes(groups: int) -> NDArray[np.intp]:
+    """Images of each group: all sizes in turn."""
+    return FRAMES[0] + np.arange(groups) % (FRAMES[1] + 1 - FRAMES[0])
+
+
 def drawn(s: Setting, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[Any] | None]:
     """Standard normal scores of one side, and their groups."""
     if not s.groups:
         return rng.normal(size=n), None
-    ids = np.repeat(np.arange(s.groups), rng.integers(FRAMES[0], FRAMES[1] + 1, s.groups))
+    ids = np.repeat(np.arange(s.groups), group_sizes(s.groups))
     shared, own = rng.normal(size=s.groups)[ids], rng.normal(size=ids.size)
     return ICC**0.5 * shared + (1 - ICC) ** 0.5 * own, ids
 
@@ -101,7 +106,7 @@ def settings() -> Iterator[Setting]:
         for n, m in SIZES:
             yield from (Setting(n, m, a, spread) for a in AUROCS)
     for groups in (30, 60):
-        n = groups * sum(FRAMES) // 2
+        n = int(group_sizes(groups).sum())
         yield from (Setting(n, n, a, groups=groups) for a in AUROCS)
 
 

@@ -1,13 +1,14 @@
 """`rood.audit` refuses what would make its numbers wrong."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from toy_audit import audited, toy_case
 
 from rood.data.base import ImageSet, split
 from rood.detectors import MSP, Mahalanobis
-from rood.errors import DataError, InputError, NotFittedError
+from rood.errors import DataError, InputError, NotFittedError, ResultsError, RoodError
 from rood.testing.world import blobs
 
 
@@ -44,3 +45,38 @@ def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
         assert manifest["data"][name]["fingerprint"] == parts[part].fingerprint()
     (row,) = results.find(detector="msp", metric="threshold")
     assert row.n_in == counts["calibrate"]
+
+
+def test_groups_widen_intervals_and_nothing_else(case, tmp_path):
+    n, m = len(case.inside[0]), len(case.outside["grey"])
+    alone = audited(case, tmp_path / "alone")
+    ids = {"inside": [i // 5 for i in range(n)], "grey": [f"v{i // 5}" for i in range(m)]}
+    grouped = audited(case, tmp_path / "grouped", groups=ids)
+    wider = 0
+    for one, other in zip(alone.rows, grouped.rows, strict=True):
+        assert replace(one, low=None, high=None) == replace(other, low=None, high=None)
+        wider += one.low != other.low
+    assert wider > 10
+    manifest = json.loads((tmp_path / "grouped" / "manifest.json").read_text())
+    assert f"{m // 5} groups of images" in manifest["data"]["grey"]["notes"][-1]
+    before = (tmp_path / "grouped" / "rows.jsonl").read_bytes()
+    (tmp_path / "grouped" / "rows.jsonl").unlink()
+    audited(case, tmp_path / "grouped", groups=ids)  # rows follow from what is on disk
+    assert (tmp_path / "grouped" / "rows.jsonl").read_bytes() == before
+    with pytest.raises(ResultsError, match=r"other settings \(groups differ\)"):
+        audited(case, tmp_path / "grouped")
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"grey": ["a"] * 40}, r"at least two groups in 'grey', got one \('a'\) of 40 images"),
+        ({"gray": ["a"] * 40}, "no image set is called 'gray': did you mean 'grey'"),
+        ({"grey": ["a", None] * 20}, "a group for each of the 40 images of 'grey', got 20"),
+        ({"inside": [1, 2]}, "a group for each of the 40 images of 'inside', got 2"),
+    ],
+)
+def test_groups_that_cannot_be_used_are_refused_before_the_audit(case, tmp_path, groups, says):
+    with pytest.raises(RoodError, match=says):
+        audited(case, tmp_path / "out", groups=groups)
+    assert not (tmp_path / "out").exists()

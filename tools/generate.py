@@ -13,7 +13,7 @@ import rood
 from rood import attacks, detectors
 from rood.cli import list as catalogue
 from rood.training import objectives
-from tools import attack_strength, flags, performance, reproduction, trained_systems, zoo
+from tools import attack_strength, flags, intervals, performance, reproduction, trained_systems, zoo
 from tools import detectors as tables
 from tools.markdown import table
 
@@ -88,6 +88,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "detectors.md", tables.page()
     yield ROOT / "docs" / "attack-strength.md", attack_strength.page()
     yield ROOT / "docs" / "flags.md", flags.page()
+    yield ROOT / "docs" / "intervals.md", intervals.page()
     yield ROOT / "docs" / "zoo.md", zoo.page()
     yield ROOT / "docs" / "performance.md", performance.page()
     for name, text in reproduction.pages():

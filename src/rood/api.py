@@ -1,6 +1,7 @@
 """What rood does, as functions: the command line and Python code call the same ones."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -22,6 +23,7 @@ from rood.evaluation.store import Results, Store
 from rood.guard.export import check_name
 from rood.guard.fit import Fitted, fit_guard
 from rood.models.model import Model
+from rood.registry import unknown
 from rood.report import write_report
 from rood.threat import Threat
 
@@ -40,6 +42,7 @@ def audit(
     threats: Sequence[Threat],
     out: str | Path,
     calibrate: AnyImages | None = None,
+    groups: Mapping[str, Sequence[object]] | None = None,
     attack: Attack | None = None,
     sides: Sequence[Side] = SIDES,
     name: str = "model",
@@ -68,6 +71,9 @@ def audit(
         The results folder.
     calibrate
         ID images that set the threshold; None takes a quarter of `inside`.
+    groups
+        By set ("inside" or a name of `outside`): one id per image, such as the video it is from.
+        Images of a group are not independent: intervals resample groups instead of images.
     attack
         The attack; `PGD()` by default.
     sides
@@ -103,7 +109,8 @@ def audit(
     for detector_name, detector in detectors.items():
         if detector.model is not model:
             raise InputError(f"expected detector {detector_name!r} to be built on the model given")
-    test = _image_set(inside, "inside")
+    ids = _group_ids(groups or {}, ["inside", *outside])
+    test = _image_set(inside, "inside", ids)
     told: dict[str, object] = {"rule": "given by the caller", "test": len(test)}
     if calibrate is None:
         parts = split(test, "threshold", calibrate=0.25, test=0.75)
@@ -115,7 +122,7 @@ def audit(
         detectors={name: detectors},
         calibrate=_image_set(calibrate, "calibrate"),
         inside=test,
-        outside={n: _image_set(x, n) for n, x in outside.items()},
+        outside={n: _image_set(x, n, ids) for n, x in outside.items()},
         threats=threats,
         attack=attack or PGD(),
         sides=sides,
@@ -162,8 +169,20 @@ def fit(
     return made, digest
 
 
-def _image_set(images: AnyImages, name: str) -> ImageSet:
-    if isinstance(images, ImageSet):
-        return images
-    x, y = images if isinstance(images, tuple) else (images, None)
-    return ImageSet(name, x.detach().cpu(), None if y is None else y.detach().cpu())
+def _image_set(
+    images: AnyImages, name: str, groups: Mapping[str, tuple[str, ...]] | None = None
+) -> ImageSet:
+    if not isinstance(images, ImageSet):
+        x, y = images if isinstance(images, tuple) else (images, None)
+        images = ImageSet(name, x.detach().cpu(), None if y is None else y.detach().cpu())
+    return replace(images, groups=groups[name]) if groups and name in groups else images
+
+
+def _group_ids(
+    groups: Mapping[str, Sequence[object]], sets: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    for name in groups:
+        if name not in sets:
+            raise unknown("image set", name, sets)
+    plain = {n: g.tolist() if isinstance(g, Tensor) else g for n, g in groups.items()}
+    return {n: tuple("" if g is None else str(g) for g in ids) for n, ids in plain.items()}

@@ -37,6 +37,28 @@ def test_batches_join_to_the_whole_set_and_have_minus_one_for_no_label():
     refused(InputError, "at least one image per batch, got 0", images.batches, 0)
 
 
+def test_groups_go_with_their_images_and_a_split_keeps_each_on_one_side():
+    rng = np.random.default_rng(0)
+    pixels = torch.from_numpy(rng.integers(0, 256, (600, 1, 4, 4), np.uint8))
+    ids = tuple(f"clip {i // 6}" for i in range(600))
+    images = ImageSet("clips", pixels, groups=ids)
+    assert "100 groups" in repr(images)
+    assert images.take(torch.tensor([0, 7])).groups == ("clip 0", "clip 1")
+    assert images.thin(100).groups == tuple(f"clip {i}" for i in range(100))
+    parts = split(images, fit=0.5, test=0.5)
+    fit, test = (set(part.groups) for part in parts.values())
+    assert not fit & test
+    assert len(fit | test) == 100
+    assert 0.35 < len(fit) / 100 < 0.65
+    again = split(images, "another purpose", fit=0.5, test=0.5)
+    assert set(again["fit"].groups) != fit
+    assert images.group_numbers().tolist() == [i // 6 for i in range(600)]
+    assert ImageSet("none", pixels).group_numbers() is None
+    for wrong, known in ((ids[:5], 5), (("", *ids[1:]), 599)):
+        says = f"expected a group for each of the 600 images of 'clips', got {known}"
+        refused(InputError, says, ImageSet, "clips", pixels, groups=wrong)
+
+
 @pytest.mark.parametrize(
     ("rest", "said"),
     [

@@ -172,3 +172,12 @@ def test_a_folder_that_links_to_itself_ends(tmp_path):
 def test_reading_a_folder_twice_gives_the_same_set(tmp_path):
     class_folder(tmp_path, a=4, b=3)
     assert data.load(str(tmp_path)).fingerprint() == data.load(str(tmp_path)).fingerprint()
+
+
+def test_the_parent_folder_of_each_image_is_its_group(tmp_path):
+    for clip in ("cat/1", "cat/2", "dog/1"):
+        for i in range(2):
+            save(tmp_path / clip / f"{i}.png", GREY)
+    images = data.load(f"folder:{tmp_path}", groups="folder")
+    assert images.groups == ("cat/1",) * 2 + ("cat/2",) * 2 + ("dog/1",) * 2
+    assert data.load(f"folder:{tmp_path}").groups == ()

@@ -51,6 +51,9 @@ def test_a_saved_data_set_is_read_by_the_types_of_its_columns(hub):
     with pytest.raises(DataError, match=r"expected one column of images .* got img, label"):
         data.load(f"hf:{hub}/disk?image=picture")
     refused(DataError, "expected a column 'kind'", data.load, f"hf:{hub}/disk?label=kind")
+    assert data.load(f"hf:{hub}/disk", groups="label").groups == ("0", "1") * 4
+    says = "expected a column 'video' of groups"
+    refused(DataError, says, data.load, f"hf:{hub}/disk", groups="video")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -71,3 +71,23 @@ def test_damaged_files_of_a_list_are_named_or_skipped(openood):
     images = data.load(f"imglist:{list_file}", skip_bad=True)
     assert same(images, (0, 1, 2, 4, 5))
     assert "'cifar10/test/c 3.png'" in images.notes[0]
+
+
+def test_images_of_a_list_are_grouped_by_a_named_column_or_their_folder(openood, monkeypatch):
+    list_file = openood / "benchmark_imglist" / "cifar10" / "test_cifar10.txt"
+    lines = [f"cifar10/test/c {i}.png {i % 3} day v{i // 2}" for i in range(6)]
+    list_file.write_text("\n".join(["# path label light video", *lines]))
+    monkeypatch.setenv("ROOD_CACHE", str(openood / "cache"))
+    for _ in range(2):  # read, and then from the cache
+        images = data.load(f"imglist:{list_file}", groups="video")
+        assert images.groups == ("v0", "v0", "v1", "v1", "v2", "v2")
+        assert images.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert data.load(f"imglist:{list_file}", groups="video", limit=3).groups == ("v0", "v1", "v2")
+    assert set(data.load(f"imglist:{list_file}", groups="folder").groups) == {"cifar10/test"}
+    assert data.load(f"imglist:{list_file}").groups == ()
+    says = r"expected a column 'clip' in .*, got path, label, light, video"
+    with pytest.raises(DataError, match=says):
+        data.load(f"imglist:{list_file}", groups="clip")
+    list_file.write_text("\n".join(["# path label light video", "cifar10/test/c0.png 0 day"]))
+    with pytest.raises(DataError, match="a path and a whole number and 2 more columns in line 2"):
+        data.load(f"imglist:{list_file}")

@@ -179,3 +179,16 @@ def test_real_packs_are_read(name, n, shape, classes, each):
     assert (x[..., 1:] - x[..., :-1]).abs().mean() < 0.6 * (x - x.flip(0)).abs().mean()
     if each:
         assert torch.bincount(images.labels).tolist() == [each] * classes
+
+
+def test_an_array_of_an_archive_names_the_group_of_each_image(tmp_path):
+    pixels = RNG.integers(0, 256, (4, 5, 5), dtype=np.uint8)
+    path = archive(tmp_path / "a.npz", images=pixels, video=[7, 7, 9, 9], clip=["a", "", "b", "b"])
+    assert data.load(path, groups="video").groups == ("7", "7", "9", "9")
+    assert data.load(f"share:0-1@{path}", groups="video").groups == ("7", "7", "9", "9")
+    refused(DataError, "expected an array 'track'", data.load, path, groups="track")
+    refused(DataError, "expected a group for each of the 4", data.load, path, groups="clip")
+    refused(DataError, "as 'images' in", data.load, path, groups="images")
+    refused(DataError, "expected files in folders to group", data.load, path, groups="folder")
+    says = "expected a column or array 'video' to group the images of 'stripes' by, got none"
+    refused(DataError, says, data.load, "procedural:stripes,n=9", groups="video")

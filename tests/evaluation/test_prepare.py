@@ -11,8 +11,15 @@ from small_audit import MEAN, STD, audited, manifest, small_files, small_model
 from rood import data
 from rood.data.base import SHARES
 from rood.detectors import KNN, MSP, PRO, Mahalanobis
-from rood.errors import CapabilityError, DataError, InputError
-from rood.evaluation.prepare import OTHERS_SHARES, divided, load_networks, needs_labels, prepare
+from rood.errors import CapabilityError, DataError, InputError, UnknownNameError
+from rood.evaluation.prepare import (
+    OTHERS_SHARES,
+    divided,
+    load_networks,
+    needs_labels,
+    plan_audit,
+    prepare,
+)
 from rood.evaluation.settings import AuditSettings
 
 
@@ -194,3 +201,38 @@ def test_a_network_of_ours_keeps_the_part_it_was_trained_on(tmp_path):
         name: len(part)
         for name, part in data.split(data.load(f"npz:{tmp_path / 'x.npz'}"), "", **SHARES).items()
     }
+
+
+def test_groups_of_images_reach_the_plan_and_stay_on_one_side(files, own, tmp_path):
+    archive = dict(np.load(files / "inside.npz"))
+    video = np.arange(len(archive["images"])) // 4
+    np.savez(tmp_path / "clips.npz", **archive, video=video)
+    given = {"inside": str(tmp_path / "clips.npz"), "outside": {"s": str(files / "stripes.npz")}}
+    usual = {"detectors": ("msp",), "threats": (), "groups": {"inside": "video"}}
+    net = {"models": (str(files / "net.safetensors"),)}
+    with pytest.raises(InputError, match="expected --train beside groups of ID images"):
+        plan_audit(AuditSettings(**given, **usual, **net))
+    mine = {"models": ("own_net:make",), "mean": MEAN, "std": STD}
+    plan = plan_audit(AuditSettings(**given, **usual, **mine))
+    assert plan.inside.groups
+    assert not set(plan.inside.groups) & set(plan.calibrate.groups)
+    assert plan.outside["s"].groups == ()
+    wrong = usual | {"groups": {"t": "video"}}
+    with pytest.raises(UnknownNameError, match="no image set to group is called 't'"):
+        plan_audit(AuditSettings(**given, **wrong, **mine))
+    every = usual | {"groups": {"*": "video"}}
+    with pytest.raises(DataError, match=r"expected an array 'video' in .*stripes.npz"):
+        plan_audit(AuditSettings(**given, **every, **mine))
+
+
+def test_groups_are_given_on_the_command_line(files, own, tmp_path):
+    archive = dict(np.load(files / "inside.npz"))
+    video = np.arange(len(archive["images"])) // 4
+    np.savez(files / "clips.npz", **archive, video=video)
+    options = ("--detectors", "msp", "--eps", "none", "--groups", "inside=video", *MOMENTS)
+    said = audited(
+        files, *options, "--out", str(tmp_path), model="own_net:make", inside="clips.npz"
+    )
+    assert said.exit_code == 0, said.output
+    notes = manifest(tmp_path)["data"]["inside"]["notes"]
+    assert "groups of images; intervals resample groups" in notes[-1]

@@ -240,6 +240,13 @@ def test_the_variance_of_resampled_groups_is_that_of_groups_written_out():
     assert np.diff(below).mean() == pytest.approx(1, abs=0.1)
 
 
+def test_groups_of_other_sizes_leave_the_ratio_of_the_sides_as_it_is():
+    inside, outside = normal(120), normal(120, -3.0, seed=1)  # AUPR near its least value
+    ids = np.repeat(np.arange(16), np.arange(16))
+    got = metrics.summary(inside, outside, groups=(ids, ids))["aupr_in"]
+    assert got.high - got.low < 0.1  # the share of ID images among those drawn varies by 0.1
+
+
 def test_separated_groups_count_as_one_image_each():
     ids = np.repeat(np.arange(10), 20)
     got = metrics.summary(range(200), range(300, 500), 250, groups=(ids, ids))

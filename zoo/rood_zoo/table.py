@@ -256,7 +256,7 @@ def compare(
     c: Comparison,
     x_in: Images,
     sets: Mapping[str, Images],
-    **options: int,
+    **options: Any,
 ) -> None:
     """Write the rows of a comparison that are missing."""
     of = {"network": net.name, "sha256": net.sha256, "attack": c.attack, "eps": said(c.eps)}

@@ -34,6 +34,12 @@ def audit(
     outside: Annotated[
         list[str] | None, typer.Option(help="OOD images, [NAME=]SPEC; may be repeated.")
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Images that are not independent, [SET=]folder or [SET=]COLUMN; may be repeated."
+        ),
+    ] = None,
     train: Annotated[str | None, options.TRAIN] = None,
     detectors: Annotated[
         str | None, typer.Option(help="Detector names, comma-separated, or all.")
@@ -96,6 +102,7 @@ def audit(
         "size": size,
         "inside": inside,
         "outside": _named(outside) if outside else None,
+        "groups": _grouped(groups) if groups else None,
         "train": train,
         "detectors": listed("--detectors", detectors),
         "threats": () if eps == "none" else listed("--eps", eps),
@@ -182,6 +189,12 @@ def _below(results: "Results", bar: float) -> str:
     rows = results.find(metric="auroc", side="both")
     weak = {f"{r.model} {r.detector}" for r in rows if r.value < bar or r.verdict == "fail"}
     return ", ".join(sorted(weak)) if rows else "nothing was attacked"
+
+
+def _grouped(texts: list[str]) -> dict[str, str]:
+    """["folder", "dtd=video"] as {"*": "folder", "dtd": "video"}."""
+    pairs = [text.rpartition("=") for text in texts]
+    return {name if equals else "*": how for name, equals, how in pairs}
 
 
 def _named(specs: list[str]) -> dict[str, str]:

@@ -11,7 +11,12 @@ registry: Registry[Source] = Registry(__name__, Source, beside=("cache", "contam
 
 
 def load(
-    spec: str, *, shape: Shape | None = None, limit: int | None = None, skip_bad: bool = False
+    spec: str,
+    *,
+    shape: Shape | None = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    groups: str | None = None,
 ) -> ImageSet:
     """Read images from a source.
 
@@ -28,6 +33,9 @@ def load(
         Read at most so many images, evenly spaced.
     skip_bad : bool
         Skip unreadable files and count them in the notes, instead of raising.
+    groups : str, optional
+        What images have in common that are not independent, such as frames of a video: "folder"
+        for the parent folder of each, or the name of a column (imglist, hf) or an array (npz).
 
     Returns
     -------
@@ -51,7 +59,8 @@ def load(
     <ImageSet 'stripes': 100 images of shape (1, 28, 28), uint8, unlabelled>
     """
     kind, argument = _parse(spec)
-    return registry.get(kind)().load(argument, shape=shape, limit=limit, skip_bad=skip_bad)
+    source = registry.get(kind)()
+    return source.load(argument, shape=shape, limit=limit, skip_bad=skip_bad, groups=groups)
 
 
 def _parse(spec: str) -> tuple[str, str]:

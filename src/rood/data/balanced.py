@@ -33,7 +33,9 @@ class Balanced(Source):
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
         number, spec = nested(argument, _FORM)
         count = whole(number, 1, _FORM, argument)
-        images = data.load(spec, shape=options.shape, skip_bad=options.skip_bad)
+        images = data.load(
+            spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
+        )
         if images.labels is None or int(images.labels.min()) < 0:
             raise InputError(f"expected labelled images in {spec!r}, got some without a label")
         return balance(images, count)
@@ -60,6 +62,7 @@ def balance(images: ImageSet, count: int) -> ImageSet:
         images=torch.cat([images.images, *copies]),
         labels=torch.cat([images.labels, images.labels[which]]),
         files=(),
+        groups=images.groups + tuple(images.groups[i] for i in missing if images.groups),
         notes=(*images.notes, note) if len(which) else images.notes,
     )
 

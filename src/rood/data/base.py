@@ -3,9 +3,10 @@
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TypeAlias, TypeVar, final
 
 import numpy as np
@@ -26,6 +27,7 @@ QUICKEST = 2**21
 
 # how `rood train` splits its images; an audit of a network that it trained splits them alike
 SHARES = {"fit": 0.6, "calibrate": 0.1, "test": 0.3}
+FOLDER = "folder"  # groups by the parent folder of each image
 SPLIT_RULE = "by SHA-256 of each image's 8-bit pixels, so that equal images are on the same side"
 
 
@@ -47,6 +49,9 @@ class ImageSet:
         What reading has changed or left out, one sentence each.
     files : tuple of str
         One name per image, or empty.
+    groups : tuple of str
+        One id per image, such as the video it is from, or empty. Images of a group are not
+        independent: `split` keeps them together, and an audit's intervals resample groups.
 
     Raises
     ------
@@ -70,6 +75,7 @@ class ImageSet:
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_images(self)
@@ -78,6 +84,7 @@ class ImageSet:
             raise InputError(
                 f"expected {len(self)} file names in {self.name!r}, got {len(self.files)}"
             )
+        _check_groups(self)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -88,6 +95,7 @@ class ImageSet:
         dtype = str(self.images.dtype).removeprefix("torch.")
         parts = [f"{len(self)} images of shape {self.shape}", dtype, labelled]
         parts += [f"{len(self.classes)} classes"] if self.classes else []
+        parts += [f"{len(set(self.groups))} groups"] if self.groups else []
         parts += [f"notes: {'; '.join(self.notes)}"] if self.notes else []
         return f"<ImageSet {self.name!r}: {', '.join(parts)}>"
 
@@ -107,8 +115,11 @@ class ImageSet:
         if len(which) and not -len(self) <= int(which.min()) <= int(which.max()) < len(self):
             raise InputError(f"expected indices below {len(self)}, got {int(which.max())}")
         labels = None if self.labels is None else self.labels[which]
-        files = tuple(self.files[i] for i in which.tolist()) if self.files else ()
-        return replace(self, images=self.images[which], labels=labels, files=files)
+        files, groups = (
+            tuple(words[i] for i in which.tolist()) if words else ()
+            for words in (self.files, self.groups)
+        )
+        return replace(self, images=self.images[which], labels=labels, files=files, groups=groups)
 
     def pixels(self, device: str | torch.device = "cpu") -> Images:
         """All images as float32 in [0, 1]."""
@@ -134,12 +145,19 @@ class ImageSet:
         """One hash per image, of its shape, its 8-bit pixels and the purpose."""
         head = f"{purpose}{self.shape}".encode()
         pixels = _eight_bit(self.images).cpu().contiguous().numpy()
-        digests = (hashlib.sha256(head + image.tobytes()).digest()[:8] for image in pixels)
-        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+        return _numbers(hashlib.sha256(head + image.tobytes()) for image in pixels)
 
     def places(self, purpose: str = "") -> NDArray[np.float64]:
-        """One number in [0, 1) per image, a hash of its content, by which `split` divides."""
-        return (self.hashes(purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        """One number in [0, 1) per image, a hash of its group or content: `split` divides by it."""
+        hashes = _hashed(purpose, self.groups) if self.groups else self.hashes(purpose)
+        return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def group_numbers(self) -> NDArray[np.int64] | None:
+        """The group of each image as a number from 0; None without groups."""
+        if not self.groups:
+            return None
+        numbered = {group: i for i, group in enumerate(dict.fromkeys(self.groups))}
+        return np.array([numbered[group] for group in self.groups], dtype=np.int64)
 
     def to_shape(self, shape: Shape | None) -> "ImageSet":
         """The images resized and converted to `shape`, with a note."""
@@ -190,6 +208,7 @@ class LoadOptions:
     shape: Shape | None = None  # convert the images to it; None keeps their own
     limit: int | None = None  # at most so many images, evenly spaced
     skip_bad: bool = False  # skip unreadable files and count them in the notes
+    groups: str | None = None  # FOLDER, or the column or array that has the group of each image
 
     def __post_init__(self) -> None:
         if self.shape is not None:
@@ -209,10 +228,12 @@ class Source(ABC):
         shape: Shape | None = None,
         limit: int | None = None,
         skip_bad: bool = False,
+        groups: str | None = None,
     ) -> ImageSet:
         """Read the images that `argument` names, in the shape and number asked for."""
-        options = LoadOptions(shape, limit, skip_bad)
-        return self.read(argument, options).thin(limit).to_shape(shape)
+        options = LoadOptions(shape, limit, skip_bad, groups)
+        images = self.read(argument, options).thin(limit).to_shape(shape)
+        return images if groups is None or images.groups else _by_folder(images, groups)
 
     @abstractmethod
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
@@ -223,7 +244,7 @@ def split(images: ImageSet, purpose: str = "", **shares: float) -> dict[str, Ima
     """Divide an image set at random by a hash of each image's content.
 
     The division is reproducible, equal images fall on the same side, and adding images moves none
-    of the others.
+    of the others. Where images have groups, it goes by these, and each group is on one side.
 
     Parameters
     ----------
@@ -308,6 +329,26 @@ def at_once(shape: Shape, most: int = 256) -> int:
     return max(1, min(most, QUICKEST // math.prod(shape)))
 
 
+def _by_folder(images: ImageSet, groups: str) -> ImageSet:
+    """The parent folder of each image as its group."""
+    if groups != FOLDER or not images.files:
+        wanted = "files in folders" if groups == FOLDER else f"a column or array {groups!r}"
+        raise DataError(
+            f"expected {wanted} to group the images of {images.name!r} by, got none: "
+            "name another or leave the groups of this set out"
+        )
+    return replace(images, groups=tuple(str(PurePosixPath(f).parent) for f in images.files))
+
+
+def _hashed(purpose: str, words: Iterable[str]) -> NDArray[np.uint64]:
+    return _numbers(hashlib.sha256(f"{purpose}\n{word}".encode()) for word in words)
+
+
+def _numbers(digests: Iterable["hashlib._Hash"]) -> NDArray[np.uint64]:
+    first = b"".join(digest.digest()[:8] for digest in digests)
+    return np.frombuffer(first, dtype="<u8").astype(np.uint64)
+
+
 def check_shape(shape: Shape) -> None:
     """Refuse shapes that images cannot have."""
     if len(shape) != 3 or shape[0] not in (1, 3) or min(shape) < 1:
@@ -364,6 +405,18 @@ def _check_images(images: ImageSet) -> None:
         raise InputError(
             f"expected pixels in [0, 1] in {images.name!r}, got [{x.min():.3g}, {x.max():.3g}]: "
             f"divide 8-bit values by 255, and do not normalise"
+        )
+
+
+def _check_groups(images: ImageSet) -> None:
+    n, groups = len(images), images.groups
+    if not groups:
+        return
+    known = sum(bool(g) for g in groups) if len(groups) == n else len(groups)
+    if known != n:
+        raise InputError(
+            f"expected a group for each of the {n} images of {images.name!r}, got {known}: "
+            "give an image without group an id of its own"
         )
 
 

@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face hub, or of a folder in one of its formats."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,23 +27,28 @@ class HuggingFace(Source):
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
-        reading = Reading(options)
+        reading, groups = Reading(options), dict[str, str]()
         name, chosen = query(argument, OPTIONS)
         rows, notes = _rows(name, chosen, options.limit)
         image, label = _columns(rows.features, chosen, name)
+        group = _group_column(rows.features, options.groups, name)
         rows = rows.cast_column(image, _datasets().Image(decode=False))
         for i, row in enumerate(islice(iter(rows), options.limit)):
             where = f"image {i} of {name!r}"
             y = -1 if label is None or row[label] is None else int(row[label])
             content = _content(row[image], where)
             reading.add(content, y, name=f"{i:08d}", where=where)
-        return reading.image_set(
+            groups[f"{i:08d}"] = "" if group is None or row[group] is None else str(row[group])
+        images = reading.image_set(
             name.rstrip("/").rpartition("/")[2],
             repr(name),
             labelled=label is not None,
             classes=getattr(rows.features.get(label), "names", None) or (),
             notes=notes,
         )
+        if group is None:
+            return images
+        return replace(images, groups=tuple(groups[f] for f in images.files))
 
 
 def _datasets() -> Any:
@@ -94,6 +100,13 @@ def _columns(features: Any, options: Mapping[str, str], name: str) -> tuple[str,
     if label is not None and label not in kinds:
         raise DataError(f"expected a column {label!r} in {name!r}, got {', '.join(kinds)}")
     return image, label
+
+
+def _group_column(features: Any, groups: str | None, name: str) -> str | None:
+    if groups is None or groups in dict(features or {}):
+        return groups
+    found = ", ".join(dict(features or {})) or "no columns"
+    raise DataError(f"expected a column {groups!r} of groups in {name!r}, got {found}")
 
 
 def _content(value: Any, where: str) -> Path | bytes:

@@ -1,10 +1,12 @@
 """Image lists in the format of OpenOOD."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from rood._files import expanded, shown
+from rood._files import as_utf8, expanded, shown
 from rood.data._reading import Reading
-from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
+from rood.data.base import FOLDER, ImageSet, LoadOptions, Source, limit_note, spaced
 from rood.data.cache import cached, listing
 from rood.data.folder import IN_ORDER
 from rood.errors import DataError
@@ -17,15 +19,16 @@ class Imglist(Source):
 
     Without ROOT, images are looked for where OpenOOD 1.5 puts them: in images_classic or
     images_largescale beside the folder benchmark_imglist. -1 is no label. Paths may contain spaces.
+    A first line "# path label video" names further columns, by which images can be grouped.
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
         list_name, _, root_name = argument.partition("@")
         path = expanded(list_name)
-        lines = _lines(path)
-        root = expanded(root_name) if root_name else _root(path, lines[0][0])
+        lines = _lines(path, options.groups if options.groups != FOLDER else None)
+        root = expanded(root_name) if root_name else _root(path, lines[0].name)
         chosen = [lines[i] for i in spaced(len(lines), options.limit)]
-        files = [root / name for name, _ in chosen]
+        files = [root / line.name for line in chosen]
         if gone := [f for f in files if not f.is_file()]:
             raise DataError(
                 f"expected the {len(files)} files that {shown(path)} lists in {shown(root)}, "
@@ -35,16 +38,25 @@ class Imglist(Source):
 
         def read() -> ImageSet:
             reading = Reading(options)
-            for file, (name, label) in zip(files, chosen, strict=True):
-                reading.add(file, label, name=name, where=shown(file))
+            for file, line in zip(files, chosen, strict=True):
+                reading.add(file, line.label, name=line.name, where=shown(file))
             notes = limit_note(len(chosen), len(lines), IN_ORDER)
             return reading.image_set(path.stem, shown(path), notes=notes)
 
-        key = (path.resolve(), root.resolve(), chosen, options.shape, options.skip_bad)
-        return cached(read, "imglist", *key, listing(files))
+        plain = [(line.name, line.label) for line in chosen]
+        key = (path.resolve(), root.resolve(), plain, options.shape, options.skip_bad)
+        images = cached(read, "imglist", *key, listing(files))
+        groups = {as_utf8(line.name): line.group for line in chosen if line.group is not None}
+        return replace(images, groups=tuple(groups[f] for f in images.files)) if groups else images
 
 
-def _lines(path: Path) -> list[tuple[str, int]]:
+class _Line(NamedTuple):
+    name: str
+    label: int
+    group: str | None  # None where no column of groups is asked for
+
+
+def _lines(path: Path, column: str | None) -> list[_Line]:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"expected a list of images, but {shown(path)} {what}")
@@ -52,18 +64,24 @@ def _lines(path: Path) -> list[tuple[str, int]]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise DataError(f"expected a list of images as UTF-8 text, got {shown(path)}") from error
-    found: list[tuple[str, int]] = []
+    found: list[_Line] = []
+    further, at = _further_columns(path, lines, column)
     for i, line in enumerate(lines, start=1):
-        if not line:
+        if not line or (i == 1 and further and line.startswith("#")):
             continue
-        name, _, label = line.rpartition(" ")
+        name, *fields = line.rsplit(maxsplit=1 + further)
         try:
-            found.append((name.strip(), int(label)))
+            if len(fields) != 1 + further:
+                raise ValueError
+            group = None if at is None else fields[at]
+            found.append(_Line(name.strip(), int(fields[0]), group))
         except ValueError as error:
+            more = f" and {further} more columns" if further else ""
             raise DataError(
-                f"expected a path and a whole number in line {i} of {shown(path)}, got {line!r:.80}"
+                f"expected a path and a whole number{more} in line {i} of {shown(path)}, "
+                f"got {line!r:.80}"
             ) from error
-        if not name or found[-1][1] < -1 or ".." in Path(name).parts or Path(name).is_absolute():
+        if not name or found[-1].label < -1 or ".." in Path(name).parts or Path(name).is_absolute():
             raise DataError(
                 f"expected a path below the root and a label from -1 in line {i} of "
                 f"{shown(path)}, got {line!r:.80}"
@@ -71,6 +89,18 @@ def _lines(path: Path) -> list[tuple[str, int]]:
     if not found:
         raise DataError(f"expected a path and a label per line in {shown(path)}, got an empty file")
     return found
+
+
+def _further_columns(path: Path, lines: list[str], column: str | None) -> tuple[int, int | None]:
+    """How many columns follow path and label, and which field has the groups."""
+    head = lines[0].lstrip("#").split() if lines and lines[0].startswith("#") else []
+    head = head if head[:2] == ["path", "label"] else ["path", "label"]
+    if column is None or column in head[2:]:
+        return len(head) - 2, None if column is None else head.index(column) - 1
+    raise DataError(
+        f"expected a column {column!r} in {shown(path)}, got {', '.join(head)}: "
+        'name it in the first line, "# path label VIDEO"'
+    )
 
 
 def _root(path: Path, first: str) -> Path:

@@ -12,7 +12,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from rood._files import expanded
-from rood.data.base import ImageSet, LoadOptions, Source
+from rood.data.base import FOLDER, ImageSet, LoadOptions, Source
 from rood.data.images import decode
 from rood.errors import DataError, InputError
 
@@ -25,7 +25,7 @@ class Npz(Source):
     `images` is uint8 or float in [0, 1], of shape (n, h, w), (n, h, w, c) or (n, c, h, w). Packed
     archives are read too: a JSON text `meta` then names the encoding, "webp-lossless" (contact
     sheets `webp_000`, ... with `cols` tiles per row) or "jpeg-concat" (`jpeg`, cut at `offsets`).
-    Nothing is ever unpickled.
+    Nothing is ever unpickled. Another array of shape (n,) can name the group of each image.
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
@@ -35,7 +35,7 @@ class Npz(Source):
             raise DataError(f"expected an .npz file, but {str(path)!r} {what}")
         try:
             with path.open("rb") as file, _opened(file, repr(str(path))) as archive:
-                return _read(_Archive(path, archive))
+                return _read(_Archive(path, archive), options.groups)
         except OSError as error:
             raise DataError(f"{str(path)!r} cannot be read: {error.strerror}") from error
         except InputError as error:  # raised by ImageSet about the content of this file
@@ -79,7 +79,7 @@ def _opened(file: BinaryIO, shown: str) -> NpzFile:
     return archive
 
 
-def _read(archive: _Archive) -> ImageSet:
+def _read(archive: _Archive, groups: str | None) -> ImageSet:
     meta = _meta(archive)
     encoding = meta.get("encoding", "raw")
     try:
@@ -100,6 +100,7 @@ def _read(archive: _Archive) -> ImageSet:
         images=torch.from_numpy(np.ascontiguousarray(images)),
         labels=labels,
         classes=_classes(archive, meta) if labels is not None else (),
+        groups=() if groups in (None, FOLDER) else _groups(archive, len(images), groups),
     )
 
 
@@ -184,6 +185,16 @@ def _labels(archive: _Archive, n: int) -> torch.Tensor | None:
             f"{labels.shape}"
         )
     return torch.from_numpy(labels.astype(np.int64))
+
+
+def _groups(archive: _Archive, n: int, name: str) -> tuple[str, ...]:
+    ids = archive[name]
+    if ids.shape != (n,):
+        raise DataError(
+            f"expected a group for each of {n} images as {name!r} in {archive.shown}, got shape "
+            f"{ids.shape}"
+        )
+    return tuple(map(str, ids.tolist()))
 
 
 def _classes(archive: _Archive, meta: _Meta) -> tuple[str, ...]:

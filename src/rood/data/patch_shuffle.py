@@ -29,7 +29,9 @@ class PatchShuffle(Source):
             raise InputError(f"expected {_FORM}, got {argument!r}")
         side = whole(number.strip(), 2, _FORM, argument)
         purpose = f"patch shuffle {whole(seed.strip() or '0', 0, _FORM, argument)}"
-        images = data.load(spec, shape=options.shape, skip_bad=options.skip_bad)
+        images = data.load(
+            spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
+        )
         images = images.thin(options.limit)
         _, h, w = images.shape
         fits = h % side == 0 and w % side == 0

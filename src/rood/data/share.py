@@ -15,15 +15,15 @@ _FORM = "share:FROM-TO@SPEC with 0 <= FROM < TO <= 1"
 class Share(Source):
     """FROM-TO@SPEC: a share of the images of SPEC; 0-0.8@npz:FILE is four fifths of them.
 
-    Chosen by a hash of each image, as in `split`: shares that do not overlap have no image in
-    common, and 0-0.6 is what `rood train` trains on unless given held-out images.
+    Chosen by a hash of each image, or of its group, as in `split`: shares that do not overlap have
+    no image in common, and 0-0.6 is what `rood train` trains on unless given held-out images.
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
         bounds, spec = nested(argument, _FORM)
         low, high = _bounds(bounds, argument)
         # in their own shape, since the hash depends on it
-        images = data.load(spec, skip_bad=options.skip_bad)
+        images = data.load(spec, skip_bad=options.skip_bad, groups=options.groups)
         place = images.places()
         part = images.take(torch.from_numpy((place >= low) & (place < high)))
         if not len(part):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rood.analysis.dimensions import dimensions
+from rood.data.base import ImageSet
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError
 from rood.evaluation.plan import Plan, role_of
@@ -93,7 +94,7 @@ class Manifest:
                     "n": len(images),
                     "shape": list(images.shape),
                     "fingerprint": said["data"][name],
-                    "notes": list(images.notes),
+                    "notes": [*images.notes, *_group_notes(images)],
                 }
                 for name, images in plan.sets().items()
             },
@@ -137,6 +138,11 @@ class Manifest:
         for _, cost in self.store.facts("cost"):
             total = {k: total[k] + cost[k] for k in total}
         return total
+
+
+def _group_notes(images: ImageSet) -> list[str]:
+    n = len(set(images.groups))
+    return [f"{n} groups of images; intervals resample groups"] if n else []
 
 
 def _about(d: Detector) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Plan:
             if len(images) == 0:
                 raise InputError(f"expected images in {name!r}, got none")
         check_enough(self.calibrate)
+        for name in ("inside", *self.outside):
+            check_groups(self.sets()[name], name)
 
     def sets(self) -> dict[str, ImageSet]:
         """Every image set by name."""
@@ -134,6 +136,16 @@ def settings_of(
         "attack": {"class": type(attack).__name__} | asdict(attack),
         "sides": list(sides),
         "seed": seed,
+        **({"groups": groups} if (groups := _group_hashes(sets)) else {}),
+    }
+
+
+def _group_hashes(sets: Mapping[str, ImageSet]) -> dict[str, str]:
+    """A hash of the groups of every set that has some: intervals depend on them, scores do not."""
+    return {
+        name: hashlib.sha256("\n".join(images.groups).encode()).hexdigest()[:16]
+        for name, images in sets.items()
+        if images.groups
     }
 
 
@@ -154,6 +166,15 @@ def check_enough(calibrate: ImageSet) -> None:
         raise InputError(
             f"expected at least {LEAST} in-distribution images for a 95 % threshold, got {n} "
             f"in {calibrate.name!r}: give more images"
+        )
+
+
+def check_groups(images: ImageSet, name: str) -> None:
+    """Refuse images that are all of one group, which leave every interval unknown."""
+    if len(images) > 1 and len(set(images.groups)) == 1:
+        raise InputError(
+            f"expected at least two groups in {name!r}, got one ({images.groups[0]!r}) of "
+            f"{len(images)} images: give images of more groups, or no groups"
         )
 
 

@@ -28,6 +28,7 @@ from rood.models.load import find_network, has_card, is_function, load_network
 from rood.models.model import Model
 from rood.models.sources.base import ForeignNetwork
 from rood.models.wrap import without_features
+from rood.registry import unknown
 from rood.threat import parse
 
 # fixed: fitted values differ in their last bits between batch sizes, and a run may continue another
@@ -74,7 +75,7 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     networks, parts = _loaded(s)
     ours, most = list(parts.values()), _at_most(s)
     # before the detectors are fitted, which takes longer
-    outside = {n: _beside(ours, spec, s, most) for n, spec in s.outside.items()}
+    outside = {n: _beside(ours, spec, s, most, _groups(s, n)) for n, spec in s.outside.items()}
     bench = _fitted(s, makers, device, networks, parts)
     fitted, limit, about = bench.detectors, s.limit, dict(bench.about)
     if s.budget is not None:
@@ -191,10 +192,16 @@ def _three(shape: Any) -> Shape:
 
 def divided(s: AuditSettings, shape: Shape) -> dict[str, ImageSet]:
     """The ID images that fit, calibrate and test."""
-    inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad)
+    groups = _groups(s, "inside")
+    inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad, groups=groups)
     if s.train is None:
         # ours were trained on a part of their images, which must stay the part that fits
         ours = any(n in zoo.names() or n.endswith(".safetensors") for n in s.models)
+        if ours and groups:
+            raise InputError(
+                "expected --train beside groups of ID images for networks that rood trained, got "
+                "none: their training images were chosen one by one, not by group"
+            )
         return split(inside, "", **(SHARES if ours else OTHERS_SHARES))
     parts = split(inside, "threshold", calibrate=0.25, test=0.75)
     parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
@@ -203,9 +210,24 @@ def divided(s: AuditSettings, shape: Shape) -> dict[str, ImageSet]:
     return parts
 
 
-def _beside(inside: Sequence[ImageSet], spec: str, s: AuditSettings, limit: int | None) -> ImageSet:
+def _groups(s: AuditSettings, name: str) -> str | None:
+    """How the images of a set are grouped."""
+    for known in s.groups:
+        if known not in ("*", "inside", *s.outside):
+            raise unknown("image set to group", known, ["inside", *s.outside])
+    return s.groups.get(name, s.groups.get("*"))
+
+
+def _beside(
+    inside: Sequence[ImageSet],
+    spec: str,
+    s: AuditSettings,
+    limit: int | None,
+    groups: str | None = None,
+) -> ImageSet:
     """Images from elsewhere, with notes on what makes them an unfair OOD set."""
-    images = data.load(spec, shape=inside[0].shape, limit=limit, skip_bad=s.skip_bad)
+    shape = inside[0].shape
+    images = data.load(spec, shape=shape, limit=limit, skip_bad=s.skip_bad, groups=groups)
     return replace(images, notes=(*images.notes, *contamination(inside, images)))
 
 

@@ -64,11 +64,10 @@ class Evidence:
     attack: str
 
 
-def accuracy_row(model: str, seed: int, value: float, n: int) -> Row:
+def accuracy_row(model: str, seed: int, right: metrics.Interval, n: int) -> Row:
     """The share of n labelled ID images that a network gets right."""
-    value, low, high = metrics.wilson(value, n)
     row = _clean_row(model, "", seed)
-    return replace(row, metric="accuracy", value=value, low=low, high=high, n_in=n)
+    return replace(row, metric="accuracy", **right._asdict(), n_in=n)
 
 
 def detector_rows(e: Evidence, model: str, detector: str, seed: int) -> Iterator[Row]:
@@ -155,8 +154,9 @@ def _attacked(e: Evidence, dataset: str, threat: Ball) -> Arrays:
 def _metric_rows(row: Row, inside: Known, outside: Known, threshold: float) -> Iterator[Row]:
     s_in, s_out = inside["scores"], outside["scores"]
     row = replace(row, n_in=len(s_in), n_out=len(s_out))
+    groups = (inside.get("groups"), outside.get("groups"))
     for metric, (value, low, high) in metrics.summary(
-        s_in, s_out, threshold, seed=row.seed
+        s_in, s_out, threshold, seed=row.seed, groups=groups
     ).items():
         yield replace(row, metric=metric, value=value, low=low, high=high)
 

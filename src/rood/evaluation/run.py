@@ -23,8 +23,8 @@ from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
 from rood.evaluation.store import Store, readable_errors
-from rood.evaluation.tasks import LOOK, Found, Task, join, share_right
-from rood.metrics import threshold_at_tpr
+from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
+from rood.metrics import share_of, threshold_at_tpr
 
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 
@@ -175,8 +175,8 @@ class Run:
 
     def _accuracy_rows(self, model: str) -> Iterator[Row]:
         if not self._unlabelled():
-            right = share_right(self.plan.inside, self.finished.classes[model]["class"])
-            yield accuracy_row(model, self.plan.seed, *right)
+            right, groups = right_ones(self.plan.inside, self.finished.classes[model]["class"])
+            yield accuracy_row(model, self.plan.seed, share_of(right, groups), right.size)
 
     def _read(self, whole: Task) -> Arrays:
         arrays, _ = self.store.read(whole.key(self.plan))
@@ -286,6 +286,8 @@ class Finished:
             fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
             self.store.write(("examples", *key[1:]), looks, fewer)
         scores = {k: v for k, v in arrays.items() if not k.startswith(LOOK)}
+        if (groups := self.plan.sets()[whole.dataset].group_numbers()) is not None:
+            scores["groups"] = groups
         self.store.write(key, scores, facts)  # last: its presence says that the set is whole
         if not self._shared:
             for task in tasks:

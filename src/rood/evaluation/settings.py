@@ -21,6 +21,8 @@ class AuditSettings:
     size: str | None = None  # of the images, "32" or "32x48"; None: what the networks take
     inside: str = "digits:inside"
     outside: dict[str, str] = field(default_factory=lambda: dict(DEMO_OUTSIDE))
+    # by image set ("inside", a name of `outside`, or "*" for all): "folder", or a column or array
+    groups: dict[str, str] = field(default_factory=dict)
     train: str | None = None  # fits the detectors; None: a part of `inside` does
     detectors: tuple[str, ...] = FEW  # "all": every one that needs nothing but the network
     options: dict[str, dict[str, object]] = field(default_factory=dict)  # by detector name

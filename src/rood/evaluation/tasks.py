@@ -383,14 +383,17 @@ def accuracy(model: Model, images: ImageSet, batch_size: int) -> tuple[float, in
     """Share of the labelled images that the network gets right, and how many have a label."""
     if images.labels is None or not bool((images.labels >= 0).any()):
         return 0.0, 0
-    return share_right(images, join(list(classes(model, images, batch_size)))["class"])
+    right, _ = right_ones(images, join(list(classes(model, images, batch_size)))["class"])
+    return float(right.mean()), right.size
 
 
-def share_right(images: ImageSet, given: NDArray[np.int64]) -> tuple[float, int]:
-    """Share of the labelled images whose predicted class is right, and how many have a label."""
+def right_ones(
+    images: ImageSet, given: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
+    """Which of the labelled images have the right predicted class, and their groups."""
     labels = np.full(len(images), -1) if images.labels is None else images.labels.numpy()
-    labelled = int((labels >= 0).sum())
-    return (int((given == labels).sum()) / labelled if labelled else 0.0), labelled
+    labelled, groups = labels >= 0, images.group_numbers()
+    return (given == labels)[labelled], None if groups is None else groups[labelled]
 
 
 @dataclass

@@ -168,8 +168,8 @@ def _ranked(
         effects, optimism = _grouped(c, sides, codes, resamples, seed)
     make: dict[str, Callable[[Curve], tuple[float, float]]] = {
         "auroc": _auroc_ends,
-        "aupr_in": lambda w: _aupr_ends(w, c),
-        "aupr_out": lambda w: _aupr_ends(w.turned(), c.turned()),
+        "aupr_in": _aupr_ends,
+        "aupr_out": lambda w: _aupr_ends(w.turned()),
         "fpr95_in": _fpr_ends,
         "fpr95_out": lambda w: _fpr_ends(w.turned()),
         "detection_error": lambda w: _error_ends(w, float(optimism)),
@@ -228,7 +228,7 @@ def _auroc_spread(c: Curve) -> tuple[float, float]:
     return float(auroc_of(c)), _variance(above, c.kept_in) + _variance(below, c.kept_out)
 
 
-def _aupr_ends(worth: Curve, c: Curve) -> tuple[float, float]:
+def _aupr_ends(c: Curve) -> tuple[float, float]:
     """Both ends of the AUPR, on the scale from its least possible value to 1.
 
     With n positive and m negative images the least average precision is the mean of i / (i + m),
@@ -236,17 +236,17 @@ def _aupr_ends(worth: Curve, c: Curve) -> tuple[float, float]:
     the estimate where it is low. The first few images decide most, so that a quarter of an image
     more on each side is added before and after all others.
     """
-    n, m = c.n_in, c.n_out
-    ranks = np.arange(1, n + 1)
-    least, limit = float((ranks / (ranks + m)).mean()), 1 - m / n * math.log1p(n / m)
+    n, m = c.totals[0].item(), c.totals[1].item()
+    limit = 1 - m / n * math.log1p(n / m)
+    least = 1 - m / n * math.log1p(n / (m + 0.5))  # the mean, by the midpoint rule
 
     def spread(curve: Curve) -> tuple[float, float]:
         value, variance = _aupr_spread(curve)
         return (value - least) / (1 - least), variance / (1 - least) ** 2
 
-    worse = Curve(_added(worth.kept_in, first=False), _added(worth.kept_out, first=True))
-    better = Curve(_added(worth.kept_in, first=True), _added(worth.kept_out, first=False))
-    low, high = _odds_ends(spread, worth, worse, better)
+    worse = Curve(_added(c.kept_in, first=False), _added(c.kept_out, first=True))
+    better = Curve(_added(c.kept_in, first=True), _added(c.kept_out, first=False))
+    low, high = _odds_ends(spread, c, worse, better)
     return limit + (1 - limit) * max(0.0, low), limit + (1 - limit) * high
 
 
@@ -337,7 +337,8 @@ def _grouped(
         for s, g in zip(sides, codes, strict=True)
     ]
     values, optimism = [], []
-    for d in _resampled(c, group_draws(ordered[0], ordered[1], resamples, seed)):
+    for drawn in _resampled(c, group_draws(ordered[0], ordered[1], resamples, seed)):
+        d = _rescaled(drawn, c)
         values.append(_metrics(d))
         optimism.append(_optimism(c, d))
     alone = [_metrics(d) for d in _resampled(c, draws(c.n_in, c.n_out, resamples, seed))]
@@ -353,6 +354,12 @@ def _grouped(
         of_sides = [_effect(h, g) for h, g in zip(hits, codes, strict=True)]
         effects[name] = max(effects[name], *of_sides)
     return effects, float(np.concatenate(optimism).mean())
+
+
+def _rescaled(drawn: Curve, c: Curve) -> Curve:
+    """Resampled groups, weighted to as many images as there are: AUPR depends on the ratio."""
+    n, m = drawn.totals
+    return Curve(drawn.kept_in * (c.n_in / n), drawn.kept_out * (c.n_out / m))
 
 
 def _accepted(sides: Sequence[Floats]) -> dict[str, list[NDArray[np.bool_]]]:

@@ -264,7 +264,8 @@ def aupr_of(c: Curve) -> Floats:
     """Average precision with the inside positive; of the turned curve, with the outside."""
     kept = c.kept_in[..., 1:]
     # a resample may leave out the lowest scores: nothing is kept there, and its weight is 0
-    precision = kept / np.maximum(kept + c.kept_out[..., 1:], 1)
+    both = kept + c.kept_out[..., 1:]
+    precision = kept / np.where(both > 0, both, 1)
     return (np.diff(c.kept_in) * precision).sum(axis=-1) / c.kept_in[..., -1]
 
 
