@@ -49,9 +49,9 @@ def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
 
 def test_groups_widen_intervals_and_nothing_else(case, tmp_path):
     n, m = len(case.inside[0]), len(case.outside["grey"])
-    alone = audited(case, tmp_path / "alone")
+    alone = audited(case, tmp_path / "alone", threats=[])
     ids = {"inside": [i // 5 for i in range(n)], "grey": [f"v{i // 5}" for i in range(m)]}
-    grouped = audited(case, tmp_path / "grouped", groups=ids)
+    grouped = audited(case, tmp_path / "grouped", groups=ids, threats=[])
     wider = 0
     for one, other in zip(alone.rows, grouped.rows, strict=True):
         assert replace(one, low=None, high=None) == replace(other, low=None, high=None)
@@ -61,10 +61,10 @@ def test_groups_widen_intervals_and_nothing_else(case, tmp_path):
     assert f"{m // 5} groups of images" in manifest["data"]["grey"]["notes"][-1]
     before = (tmp_path / "grouped" / "rows.jsonl").read_bytes()
     (tmp_path / "grouped" / "rows.jsonl").unlink()
-    audited(case, tmp_path / "grouped", groups=ids)  # rows follow from what is on disk
+    audited(case, tmp_path / "grouped", groups=ids, threats=[])  # rows follow from what is on disk
     assert (tmp_path / "grouped" / "rows.jsonl").read_bytes() == before
     with pytest.raises(ResultsError, match=r"other settings \(groups differ\)"):
-        audited(case, tmp_path / "grouped")
+        audited(case, tmp_path / "grouped", threats=[])
 
 
 @pytest.mark.parametrize(
