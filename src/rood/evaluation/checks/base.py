@@ -105,6 +105,11 @@ class AttackedSet:
         """The control images that have not reached what is enough."""
         return self.values("control_after") < self.enough
 
+    def stuck(self) -> Faults:
+        """The control images of these whose score the attack did not raise: it never climbed."""
+        before = self.values("control_before")
+        return self.unfinished() & (self.values("control_after") <= before)
+
     @property
     def thorough(self) -> bool:
         """Whether `WorstOf` of the tier standard or higher was made, on the few images at least."""

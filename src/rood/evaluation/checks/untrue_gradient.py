@@ -15,8 +15,9 @@ class UntrueGradient(ShareCheck):
     The ratio of the two slopes is the cosine between autograd's gradient and the true one times
     the ratio of their lengths, in the direction that an attack takes. It finds a gradient that
     is masked, mixed with another or reversed. It does not find one that lacks a term orthogonal
-    to the rest; `random_search_wins` and `more_steps_gain` do. A detector that is declared
-    stochastic is not measured: two calls differ by more than two points.
+    to the rest; `random_search_wins` and `more_steps_gain` do. At the attacked image it counts
+    where the score has not risen for the attacker: a climb may well end on a ridge. A detector
+    that is declared stochastic is not measured: two calls differ by more than two points.
     """
 
     place = 2
@@ -37,4 +38,5 @@ class UntrueGradient(ShareCheck):
             ~(np.abs(place - 1) <= 0.25)  # NaN is wrong too
             for place in (attacked.arrays["honesty"], *attacked.on_the_way("path_honesty"))
         )
-        return [start, *(wrong & attacked.unfinished() for wrong in others)]
+        counted = (attacked.unfinished(), attacked.stuck())
+        return [start, *(wrong & where for wrong, where in zip(others, counted, strict=False))]

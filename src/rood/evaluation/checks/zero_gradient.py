@@ -32,6 +32,4 @@ class ZeroGradient(ShareCheck):
             place.astype(bool)
             for place in (attacked.arrays["zero_gradient"], *attacked.on_the_way("path_dead"))
         )
-        # a climb may end on a plateau; one that never began was stopped by it
-        stuck = attacked.values("control_after") <= attacked.values("control_before")
-        return [start, *(dead & stuck & attacked.unfinished() for dead in others)]
+        return [start, *(dead & attacked.stuck() for dead in others)]
