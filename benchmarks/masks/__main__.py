@@ -117,10 +117,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
     args = parser.parse_args()
     names = args.only or (HELD_OUT if args.held_out else tuned_on())
-    file = "attack-masks-held-out.jsonl" if args.held_out else "attack-masks.jsonl"
-    rows = Rows(args.out / file, KEY)
     for name in names:
-        measure(name, args.n, rows)
+        file = f"attack-masks{'-held-out' if name in HELD_OUT else ''}.jsonl"
+        measure(name, args.n, Rows(args.out / file, KEY))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Masks with an honest value and a false gradient."""
 
-from typing import Any
-
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from benchmarks.masks.base import Mask, OutputMask
+from rood.detectors.base import Detector
+from rood.detectors.knn import KNN
 from rood.models.model import Model, Outputs
 from rood.numerics.softmax import margin
-from rood.shapes import Images, Scores
+from rood.shapes import Batches, Images, Scores
 
 
 class DetachedTerm(OutputMask):
@@ -69,21 +71,19 @@ class GradModeSwitch(Mask):
 class NumpyKnn(Mask):
     """The distance to the 10th nearest training feature, searched in NumPy: no gradient."""
 
-    bank_: Tensor
+    bank_: Float[Tensor, "n d"]
 
     @classmethod
-    def hidden(cls, model: Model) -> Any:
-        from rood.detectors.knn import KNN
-
+    def hidden(cls, model: Model) -> Detector:
         return KNN(model, k=10)
 
-    def fit_images(self, batches: Any) -> None:
+    def fit_images(self, batches: Batches) -> None:
         with torch.no_grad():
             found = [self.model(x).features for x, _ in batches]
-        self.bank_ = torch.nn.functional.normalize(torch.cat(found), dim=1)
+        self.bank_ = normalize(torch.cat(found), dim=1)
 
     def score_images(self, x: Images) -> Scores:
-        f = torch.nn.functional.normalize(self.model(x).features, dim=1)
+        f = normalize(self.model(x).features, dim=1)
         f, bank = f.detach().cpu().numpy(), self.bank_.cpu().numpy()
         far = np.linalg.norm(f[:, None] - bank[None], axis=2)
         return torch.from_numpy(np.sort(far, axis=1)[:, 9]).to(x)
