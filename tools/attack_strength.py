@@ -36,7 +36,7 @@ GALLERY = """## The gallery of masks
 
 Detectors that only seem robust, on the demo networks: 24 digits per side, both sides attacked, Linf 0.1 (`python -m
 benchmarks.masks`). *Truth* is the lowest AUROC that any attack reached, that of an attacker who knows the mask among them. The
-columns of the attacks are what an audit prints, with its verdict; `quick` is the default of `rood audit`. A mask gets through where
+columns of the attacks are what an audit prints, with its verdict. A mask gets through where
 the AUROC is above the truth and the verdict is not `fail`. The flags are those that fail under `standard`. Masks marked (H) were
 held out: chosen by the hash of their names, and run once, after attacks and checks had been tuned on the others."""
 
@@ -112,6 +112,7 @@ def gallery() -> Iterator[str]:
     if not found:
         return
     yield GALLERY
+    yield _through(found)
     head = ["mask", "what it does", "truth", *(f"`{a}`" for a in AUDITED), "flags that fail"]
     yield table(head, (_mask(name, found[name]) for name in MASKS if name in found))
 
@@ -119,10 +120,29 @@ def gallery() -> Iterator[str]:
 def _mask(name: str, found: dict[str, dict[str, Row]]) -> list[str]:
     """One line of the gallery."""
     cells = [f"`{name}`{' (H)' if name in HELD_OUT else ''}", str(MASKS[name].__doc__)]
-    cells.append(f"{min(rows['auroc']['value'] for rows in found.values()):.3f}")
+    cells.append(f"{_truth(found):.3f}")
     for attack in AUDITED:
         own = found.get(attack, {}).get("auroc")
         cells.append("no gradient" if own is None else f"{own['value']:.3f} {own['verdict']}")
     last = found.get("standard", {})
     failed = [m.removeprefix("flag_") for m, r in last.items() if r["verdict"] == "fail"]
     return [*cells, ", ".join(f"`{m}`" for m in failed if m != "auroc") or "–"]
+
+
+def _truth(found: dict[str, dict[str, Row]]) -> float:
+    return min(rows["auroc"]["value"] for rows in found.values())
+
+
+def _through(found: dict[str, dict[str, dict[str, Row]]]) -> str:
+    """Which masks get through, in a sentence."""
+    names = [
+        f"`{name}` under `{attack}`"
+        for name, attacks in found.items()
+        for attack in ("quick", "standard")
+        if (own := attacks.get(attack, {}).get("auroc"))
+        and own["value"] > _truth(attacks) + 0.05
+        and own["verdict"] != "fail"
+    ]
+    return (
+        f"**Printed more than 0.05 above the truth without `fail`**: {', '.join(names) or 'none'}."
+    )

@@ -21,7 +21,8 @@ def test_the_gallery_shows_truth_attacks_and_flags_that_fail(tmp_path, monkeypat
         row("standard", "flag_too_good", verdict="warn"),
     ]
     (tmp_path / "attack-masks.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
-    _, table = attack_strength.gallery()
+    _, through, table = attack_strength.gallery()
+    assert through.endswith(": `flip` under `quick`.")
     name, what, *cells = table.splitlines()[-1].strip("| ").split(" | ")
     assert name == "`flip`"
     assert "negates the gradient" in what
