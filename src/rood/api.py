@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from rood.attacks.base import Attack
-from rood.attacks.pgd import PGD
+from rood.attacks.worst_of import WorstOf
 from rood.data.base import SPLIT_RULE, ImageSet, refuse_overlap, split
 from rood.detectors.base import Detector
 from rood.errors import InputError
@@ -75,7 +75,7 @@ def audit(
         By set ("inside" or a name of `outside`): one id per image, such as the video it is from.
         Images of a group are not independent: intervals resample groups instead of images.
     attack
-        The attack; `PGD()` by default.
+        The attack; `WorstOf(tier="quick")` by default.
     sides
         Which sides to attack: "outside", "inside", "both".
     name
@@ -124,7 +124,7 @@ def audit(
         inside=test,
         outside={n: _image_set(x, n, ids) for n, x in outside.items()},
         threats=threats,
-        attack=attack or PGD(),
+        attack=attack or WorstOf(tier="quick"),
         sides=sides,
         seed=seed,
         batch_size=batch_size,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rood.attacks.base import Attack
-from rood.attacks.pgd import PGD
+from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
@@ -30,7 +30,7 @@ class Plan:
     inside: ImageSet
     outside: Mapping[str, ImageSet]
     threats: Sequence[Threat]
-    attack: Attack = field(default_factory=PGD)
+    attack: Attack = field(default_factory=lambda: WorstOf(tier="quick"))
     sides: Sequence[Side] = SIDES
     seed: int = 0
     batch_size: int | None = None  # changes speed, not scores; None: as memory allows

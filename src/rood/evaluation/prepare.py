@@ -37,6 +37,7 @@ MOST_AT_ONCE = 256  # images of a batch
 # for networks of other people, which may have been trained on none of these images
 OTHERS_SHARES = {"fit": 0.5, "calibrate": 0.2, "test": 0.3}
 QUICK_STEPS = 20  # of PGD by default
+OF_PGD = {"steps", "step", "restarts"}  # options that say which attack is meant
 CHANCE_IMAGES = 200  # on which accuracy is checked before anything is attacked
 NEAR = 0.1  # of the way from chance to perfect: what still counts as near chance
 
@@ -100,8 +101,11 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
 
 def made_attack(s: AuditSettings) -> Attack:
     """The attack with its options."""
-    quick = {"steps": QUICK_STEPS} if s.attack == "pgd" else {}
-    return _made(attacks.get(s.attack), quick | s.attack_options, "attack_options")
+    name = s.attack or ("pgd" if OF_PGD & s.attack_options.keys() else "worst_of")
+    usual: dict[str, object] = {"steps": QUICK_STEPS} if name == "pgd" else {}
+    if s.attack is None and name == "worst_of":
+        usual = {"tier": "quick"}
+    return _made(attacks.get(name), usual | s.attack_options, "attack_options")
 
 
 def _makers(s: AuditSettings) -> dict[str, Any]:
@@ -424,5 +428,5 @@ def _earlier(s: AuditSettings, facts: Mapping[str, Any] | None) -> Choice | None
 
 def _given(s: AuditSettings) -> tuple[Attack | None, int | None]:
     """The attack and the images per set, where the user has named them."""
-    named = s.attack != "pgd" or bool(s.attack_options)
+    named = s.attack is not None or bool(s.attack_options)
     return made_attack(s) if named else None, None if s.limit == DEFAULT_LIMIT else s.limit

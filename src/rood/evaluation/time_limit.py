@@ -30,7 +30,7 @@ AROUND = 5.0  # seconds, at most a tenth of the limit, for start-up and the page
 SLOW = 1.0  # seconds: a gradient this slow is measured once more, not twice
 LITTLE = 10  # cost of the remaining scores per image examined further, in gradients
 ALIKE = 1.5  # costs within this factor count as equal
-AIMED = 6  # goals aimed at single images, at most
+AIMED = 15  # goals aimed at single images: of ten classes, the energy and exemplars
 QUICK = WorstOf(tier="quick")
 # presets, weakest first: attack and images per set
 LADDER: tuple[tuple[Attack, int], ...] = (
