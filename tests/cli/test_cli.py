@@ -203,7 +203,7 @@ def test_fail_under_is_a_gate_for_machines(files, tmp_path, bar, code):
 
 def test_a_number_that_is_not_believed_does_not_pass_the_gate(files, tmp_path):
     """One step is too few on KNN here: more of them still gain a lot, so its verdict is fail."""
-    weak = ("--detectors", "knn", "--eps", "0.05", "--steps", "1", "--fail-under", "0")
+    weak = ("--detectors", "knn", "--eps", "0.02", "--steps", "1", "--fail-under", "0")
     gated = invoke(*small_command(files, tmp_path / "out", *weak))
     assert gated.exit_code == 3
     assert "net knn" in gated.stderr
