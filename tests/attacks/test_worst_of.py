@@ -9,7 +9,8 @@ from torch.nn.functional import interpolate
 
 from rood.analysis.matching import features, match
 from rood.attacks import APGD, PGD, Square, WorstOf
-from rood.attacks.base import Goal
+from rood.attacks.base import Goal, in_expectation, judged, value_and_gradient
+from rood.attacks.worst_of import _rough
 from rood.detectors import KNN, MSP, PRO, Ensemble, LowResolution
 from rood.errors import InputError
 from rood.goals import (
@@ -24,7 +25,8 @@ from rood.goals import (
 from rood.models.wrap import wrap
 from rood.seeds import Noise, generator
 from rood.testing import toy_world
-from rood.threat import L2, Linf
+from rood.testing._support import no_trace
+from rood.threat import L2, Linf, to_8_bit
 
 WORLD = toy_world()
 X = WORLD.inside[:8]
@@ -312,3 +314,97 @@ def test_variants_are_climbed_one_by_one_along_gradients_but_not_by_who_tries_th
     goal = replace(aside, variants=(aside,))
     assert APGD().aims(goal) == (goal, aside)
     assert Square().aims(goal) == WorstOf().aims(goal) == (goal,)
+
+
+class Backwards:
+    """The goal of a network's energy, and how many gradients per image were asked of it."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, x):
+        self.count += len(x) * x.requires_grad
+        return -WORLD.model(x).logits.logsumexp(dim=1)
+
+
+def test_standard_needs_a_twentieth_of_five_runs_of_a_thousand_steps():
+    goal = Backwards()
+    aims = tuple(Goal(goal) for _ in range(13))  # ten classes, the energy and two exemplars
+    WorstOf()(Goal(goal, aim=lambda x: aims), X, EPS, generator(0))
+    assert goal.count / len(X) <= 0.05 * 5 * 1000
+
+
+def test_few_related_goals_get_more_steps_each():
+    few, many = Backwards(), Backwards()
+    for counted, n in ((few, 3), (many, 9)):
+        aims = tuple(Goal(counted) for _ in range(n))
+        WorstOf(tier="quick")(
+            Goal(lambda x: x.mean(dim=(1, 2, 3)), aim=lambda x, a=aims: a), X, EPS, generator(0)
+        )
+    assert few.count == many.count == len(X) * 45
+
+
+LEVELS = (255 * X).round() / 255
+
+
+def off_the_grid(x):
+    """1 for each image that is not of whole levels."""
+    return ((255 * x).round() - 255 * x).abs().flatten(1).amax(dim=1) > 1e-3
+
+
+def test_points_of_whole_levels_are_found_where_no_other_point_moves_the_score():
+    msp = MSP(WORLD.model)
+    start = msp.score(LEVELS).detach()
+    frozen = Goal(
+        lambda x: torch.where(off_the_grid(x), start[: len(x)] + 0 * x.sum(), msp.score(x)),
+        aim=look_out(msp).aim,
+    )
+    found = WorstOf(tier="quick")(frozen, LEVELS, EPS, generator(0))
+    assert not off_the_grid(found).any()
+    assert (msp.score(found) > start).all()
+
+
+def test_an_image_is_done_only_when_its_8_bit_version_is():
+    goal = look_out(MSP(WORLD.model))
+    reachable = goal(WorstOf()(goal, LEVELS, EPS, generator(0)))
+    enough = (0.5 * goal(LEVELS) + 0.5 * reachable).min().item()
+    found = WorstOf(tier="quick")(replace(goal, enough=enough), LEVELS, EPS, generator(0))
+    rounded = to_8_bit(found, LEVELS, EPS)
+    assert (goal(rounded) > enough).all()
+
+
+def test_gradients_are_averaged_only_where_they_do_not_foretell_the_goal():
+    smooth = look_out(MSP(WORLD.model))
+    ripple = Goal(lambda x: smooth(x + 4e-6 * (1e6 * x).sin()))
+    assert not _rough(smooth, X, EPS).any()
+    assert _rough(ripple, X, EPS).all()
+
+
+class Noisy(MSP):
+    """MSP of an image with noise from torch's own generator."""
+
+    stochastic = True
+
+    def score_outputs(self, out):
+        noise = torch.randn(out.logits.shape[0], dtype=out.logits.dtype)
+        return super().score_outputs(out) + noise
+
+
+def test_a_stochastic_goal_is_searched_and_judged_by_common_random_numbers():
+    goal = look_out(Noisy(WORLD.model))
+    with no_trace("the goal"):
+        searched_by, judged_by = in_expectation(goal), judged(goal)
+        assert torch.equal(searched_by(X), searched_by(X))
+        assert torch.equal(judged_by(X), judged_by(X))
+    assert not torch.equal(searched_by(X), judged_by(X))  # other draws
+    _, gradient = value_and_gradient(searched_by, X)
+    _, honest = value_and_gradient(look_out(MSP(WORLD.model)), X)
+    torch.testing.assert_close(gradient, honest)  # the noise has none
+
+
+@pytest.mark.parametrize("attack", [PGD(steps=10), APGD(steps=10), WorstOf(tier="quick")])
+def test_noise_does_not_stop_an_attack(attack):
+    noisy, honest = look_out(Noisy(WORLD.model)), look_out(MSP(WORLD.model))
+    found, wanted = (attack(g, X, Linf(0.1), generator(0)) for g in (noisy, honest))
+    gained, most = (honest(x) - honest(X) for x in (found, wanted))
+    assert (gained >= 0.9 * most).all()
