@@ -98,6 +98,10 @@ def _stages(tier: Tier) -> tuple[Stage, ...]:
     )
 
 
+# for a goal that no gradient leads up: what such a search can do
+BY_QUERIES = Stage("queries", "best", Square(queries=1000))
+
+
 class Reached(NamedTuple):
     """The state of a search after one of its stages."""
 
@@ -151,7 +155,8 @@ class WorstOf(Attack):
     def stages(self, goal: Goal, x: Images, threat: Threat, noise: Noise) -> Iterator[Reached]:
         """The state after each stage; `goal` as `prepared` gives it."""
         search = _Search(goal, x, threat, noise)
-        for number, stage in enumerate(_stages(self.tier)):
+        stages = _stages(self.tier) if search.has_gradient else (*_stages(self.tier), BY_QUERIES)
+        for number, stage in enumerate(stages):
             value = search.run(number, stage)
             yield Reached(stage, value, search.best)
 
@@ -169,7 +174,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.judge = judged(self.goal, MORE_DRAWS)  # no search has seen its draws
-        self.climbable = _climbable(self.goal, self.x)
+        self.climbable, self.has_gradient = _climbable(self.goal, self.x)
         self.best = Best(self.x)
         self.whole = on_the_grid(self.x)  # images of whole levels
         every = torch.arange(len(self.x), device=self.x.device)
@@ -298,13 +303,18 @@ def _gathered(
     return found
 
 
-def _climbable(goal: Goal, x: Images) -> Goal:
-    """The goal itself, or its straight-through twin where it is cut off from the pixels."""
-    try:
-        value_and_gradient(goal, x)
-    except CapabilityError:
-        return replace(straight_through(goal), variants=goal.variants, aim=goal.aim)
-    return goal
+def _climbable(goal: Goal, x: Images) -> tuple[Goal, bool]:
+    """The goal, or its straight-through twin where it is cut off from the pixels; and if it can
+    be climbed by either.
+    """
+    through = replace(straight_through(goal), variants=goal.variants, aim=goal.aim)
+    for one in (goal, through):
+        try:
+            value_and_gradient(one, x)
+        except CapabilityError:
+            continue
+        return one, True
+    return goal, False
 
 
 def _cut(goal: Goal, x: Images) -> Bool[Tensor, " b"]:
