@@ -60,9 +60,9 @@ def look_in(
 
     @cache
     @torch.no_grad()
-    def known() -> Images:
+    def known(at_once: int) -> Images:
         assert exemplars is not None
-        return _most_confident(detector, exemplars)
+        return _most_confident(detector, exemplars, at_once)
 
     def aim(x: Images) -> tuple[Goal, ...]:
         with torch.no_grad():
@@ -73,9 +73,9 @@ def look_in(
         goals.append(Goal(lambda x: model(x).logits.logsumexp(dim=1)))
         if exemplars is None:
             return tuple(goals)
-        for one in _nearest(known(), encoder, x):
+        for one in _nearest(known(len(x)), encoder, x):
             goals.append(match(encoder, encoder(one)))
-        for one in _nearest(known(), pixels, x):
+        for one in _nearest(known(len(x)), pixels, x):
             goals.append(match(pixels, pixels(one)).begin(one))
         return tuple(goals)
 
@@ -324,9 +324,13 @@ def _varies(detector: Detector) -> bool:
 
 
 @torch.no_grad()
-def _most_confident(detector: Detector, exemplars: Images) -> Float[Tensor, "n c h w"]:
+def _most_confident(
+    detector: Detector, exemplars: Images, at_once: int
+) -> Float[Tensor, "n c h w"]:
     """The exemplar with the lowest score in each class that is predicted."""
-    y, score = _network(detector)(exemplars).logits.argmax(dim=1), detector.score_images(exemplars)
+    network = _network(detector)
+    y = _in_parts(lambda x: network(x).logits.argmax(dim=1), exemplars, at_once)
+    score = _in_parts(detector.score_images, exemplars, at_once)
     best = [torch.where(y == c, score, torch.inf).argmin() for c in y.unique()]
     return exemplars[torch.stack(best)]
 
@@ -337,9 +341,15 @@ def _nearest(
 ) -> tuple[Float[Tensor, "b c h w"], ...]:
     """For each image the known image with the nearest code, then the next one."""
     # pair by pair: by a matrix product the order would depend on the size of the batch
-    far = torch.cdist(encoder(x), encoder(known), compute_mode="donot_use_mm_for_euclid_dist")
+    codes = _in_parts(encoder, known, len(x))
+    far = torch.cdist(encoder(x), codes, compute_mode="donot_use_mm_for_euclid_dist")
     near = far.topk(min(NEAREST, len(known)), largest=False).indices
     return known[near].unbind(dim=1)
+
+
+def _in_parts(function: Callable[[Images], Tensor], x: Images, at_once: int) -> Tensor:
+    """The function of no more images at once than are attacked: memory may hold no more."""
+    return torch.cat([function(part) for part in x.split(at_once)])
 
 
 def _moved(detector: Detector, sign: int) -> Goal:

@@ -64,7 +64,7 @@ def test_the_expensive_probes_climb_from_the_attacked_image_and_from_the_other_s
 
     exam = examination(detector, Goal(watched), PGD(steps=12))
     exam.further(x, found := (x + 0.04).clamp(0, 1), start)
-    torch.testing.assert_close(climbed[0], found)
+    assert any(c.shape == found.shape and torch.allclose(c, found) for c in climbed)
     torch.testing.assert_close(climbed[-WITHOUT_LIMIT.steps], start)
 
 
