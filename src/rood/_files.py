@@ -1,13 +1,26 @@
-"""Files: atomic writes, and paths and names as users write them."""
+"""Files: read with limits, written whole and never through a link; paths as users write them.
 
+A results, guard, attack or training folder may come from a stranger. Every file in one is reached
+by way of `Folder`, descriptor by descriptor from the folder that the user named.
+"""
+
+import errno
 import fcntl
-import io
 import os
 import re
-from contextlib import suppress
-from pathlib import Path
+import shutil
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO
 
-from rood.errors import DataError
+from rood.errors import DataError, RoodWarning
+
+LINK = "a link stands there, which rood does not follow: remove the link"
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 def expanded(text: str) -> Path:
@@ -33,36 +46,187 @@ def as_utf8(name: str) -> str:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file atomically: after a crash or power cut it has its old or new content.
+    """Replace a file atomically; see `Folder.writing`."""
+    Folder(path.parent).write(path.name, content)
 
-    Processes and threads that write the same file take turns; the last one wins.
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files are reached without following a link inside it.
+
+    The path of the folder itself is the user's own word and may contain links. A name is relative
+    to it and stays inside: "scores/msp.safetensors". Everything raises OSError.
     """
-    part = path.with_name(path.name + ".part")  # a fixed name: the next write replaces leftovers
-    with _locked(part) as file:
-        try:
-            file.truncate(0)
+
+    path: Path
+
+    @contextmanager
+    def writing(self, name: str | PurePath) -> Iterator[BinaryIO]:
+        """Replace a file atomically: after a crash or power cut it has its old or new content.
+
+        Processes and threads that write the same file take turns; the last one wins.
+        """
+        with self._holder(name, make=True) as (at, last):
+            part = last + ".part"  # a fixed name: the next write replaces leftovers
+            with _locked(part, at) as file:
+                try:
+                    _refuse_link(last, at)
+                    file.truncate(0)
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.replace(part, last, src_dir_fd=at, dst_dir_fd=at)
+                except BaseException:
+                    with suppress(FileNotFoundError):
+                        os.unlink(part, dir_fd=at)  # still locked: no other writer uses it
+                    raise
+            os.fsync(at)
+
+    def write(self, name: str | PurePath, content: bytes) -> None:
+        """Replace a file by this content, or leave it as it is."""
+        with self.writing(name) as file:
             file.write(content)
+
+    @contextmanager
+    def appending(self, name: str | PurePath) -> Iterator[BinaryIO]:
+        """A file to add to; it is made if it is not there, and on disk after the block."""
+        with self._holder(name, make=True) as (at, last):
+            descriptor = _open(last, os.O_RDWR | os.O_CREAT, at)
+        with os.fdopen(descriptor, "r+b") as file:
+            if os.fstat(descriptor).st_nlink > 1:  # it has a second name, perhaps elsewhere
+                raise OSError(errno.EMLINK, LINK, str(name))
+            file.seek(0, os.SEEK_END)
+            yield file
             file.flush()
-            os.fsync(file.fileno())
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)  # still locked: no other writer uses it
-            raise
-    folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(descriptor)
+
+    def append(self, name: str | PurePath, content: bytes) -> None:
+        """Add to the end of a file."""
+        with self.appending(name) as file:
+            file.write(content)
+
+    def read(self, name: str | PurePath) -> bytes:
+        """The content of a file."""
+        with self._holder(name) as (at, last), os.fdopen(_open(last, os.O_RDONLY, at), "rb") as f:
+            return f.read()
+
+    def has(self, name: str | PurePath) -> bool:
+        """Whether there is a regular file of this name; not by way of a link."""
+        with suppress(OSError), self._holder(name) as (at, last):
+            return stat.S_ISREG(os.stat(last, dir_fd=at, follow_symlinks=False).st_mode)
+        return False
+
+    def files(self, below: str, suffix: str) -> list[str]:
+        """The names of all files in a folder inside and in its folders; links are passed over."""
+        found = []
+        for folder, _, names in os.walk(self.path / below):  # does not follow links
+            where = Path(folder).relative_to(self.path)
+            found += [str(where / n) for n in names if n.endswith(suffix)]
+        return sorted(n for n in found if self.has(n))
+
+    def remove(self, name: str | PurePath) -> None:
+        """Delete a file if it is there; of a link, the link."""
+        with suppress(FileNotFoundError), self._holder(name) as (at, last):
+            os.unlink(last, dir_fd=at)
+
+    def remove_tree(self, name: str | PurePath) -> None:
+        """Delete a folder inside with everything in it, if it is there."""
+        with suppress(FileNotFoundError, NotADirectoryError), self._holder(name) as (at, last):
+            _refuse_link(last, at)
+            shutil.rmtree(last, dir_fd=at)
+
+    @contextmanager
+    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[None]:
+        """Hold a lock, which a kill releases. BlockingIOError where another process holds it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._holder(name) as (at, last):
+            descriptor = _open(last, os.O_RDWR | os.O_CREAT, at)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError as e:
+                if e.errno not in NO_LOCKS:
+                    raise
+                _warn_of_no_locks(self.path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def foreign(self, *ours: str) -> str | None:
+        """The first entry that no pattern of `ours` matches; hidden ones aside."""
+        if not self.path.is_dir():
+            return None
+        for name in sorted(os.listdir(self.path)):
+            if not name.startswith(".") and not any(PurePath(name).match(p) for p in ours):
+                return name
+        return None
+
+    @contextmanager
+    def _holder(self, name: str | PurePath, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that holds a file, as an open descriptor, and the last part of its name."""
+        *folders, last = _parts(name)
+        if make:
+            self.path.mkdir(parents=True, exist_ok=True)
+        at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for folder in folders:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=at)
+                below = _open(folder, os.O_RDONLY | os.O_DIRECTORY, at)
+                os.close(at)
+                at = below
+            yield at, last
+        finally:
+            os.close(at)
+
+
+def _warn_of_no_locks(path: Path) -> None:
+    warnings.warn(
+        f"the file system of {path} has no locks: let no other run write to it meanwhile",
+        RoodWarning,
+        stacklevel=4,
+    )
+
+
+def _parts(name: str | PurePath) -> tuple[str, ...]:
+    path = PurePath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, "expected a name inside the folder", str(name))
+    return path.parts
+
+
+def _open(name: str, flags: int, at: int) -> int:
+    """Open a regular file or, by O_DIRECTORY, a folder: no link, and never waiting for a pipe."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        descriptor = os.open(name, flags, 0o666, dir_fd=at)
+    except OSError:
+        _refuse_link(name, at)
+        raise
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISDIR(kind) if flags & os.O_DIRECTORY else stat.S_ISREG(kind)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", name)
+    return descriptor
 
 
-def _locked(part: Path) -> io.BufferedWriter:
+def _refuse_link(name: str, at: int) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, LINK, name)
+
+
+def _locked(part: str, at: int) -> BinaryIO:
     """Open the temporary file under an exclusive lock, which a kill releases."""
     while True:
-        file = part.open("ab")  # keeps what another writer has written
+        # not emptied: another writer may be at it
+        file = os.fdopen(_open(part, os.O_RDWR | os.O_CREAT, at), "r+b")
         try:
             with suppress(OSError):  # file systems without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(file.fileno()), part.stat()):
+            there = os.stat(part, dir_fd=at, follow_symlinks=False)
+            if os.path.samestat(os.fstat(file.fileno()), there):
                 return file
         except FileNotFoundError:  # the other writer has moved it into place: open a new one
             pass

@@ -433,3 +433,14 @@ def test_images_for_another_detector_of_that_name_are_not_kept(here):
         steps = [step.done for step in second.run(Path("out"))]
     assert steps == [0, 5, 10, 12]
     assert snapshot("out") == snapshot("fresh")
+
+
+@pytest.mark.parametrize("name", [".lock", "scores.csv", "scores.csv.part", "images"])
+def test_nothing_is_written_through_a_link(here, name):
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    Path("out").mkdir()
+    Path("out", name).symlink_to(elsewhere if name == "images" else elsewhere / "precious")
+    refused(invoke(), "a link stands there", "remove the link")
+    assert [p.read_text() for p in elsewhere.iterdir()] == ["precious"]

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,25 +67,12 @@ def test_a_full_disk_is_said_and_what_was_written_stays_whole(here, monkeypatch,
         if victim in str(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    whole_write, whole_open, whole_fsync = Path.write_bytes, Path.open, os.fsync
-    begun = []
-
-    def write(self, content):
-        full(self)
-        return whole_write(self, content)
-
-    def opened(self, mode="r", *rest, **options):
-        if "a" in mode and self.suffix != ".part":
-            full(self)
-        begun.append(self)
-        return whole_open(self, mode, *rest, **options)
+    whole_fsync = os.fsync
 
     def fsync(descriptor):  # the file is half there when the disk says no
-        full(begun[-1])
+        full(os.readlink(f"/proc/self/fd/{descriptor}"))
         return whole_fsync(descriptor)
 
-    monkeypatch.setattr(Path, "write_bytes", write)
-    monkeypatch.setattr(Path, "open", opened)
     monkeypatch.setattr(os, "fsync", fsync)
     few = ["--detectors", "msp", "--eps", "0.05", "--limit", "20"]
     refused(invoke(here, *few), "no space left on device", "out")
@@ -147,3 +133,43 @@ def test_unusual_images_are_converted(here, kind):
 def test_images_that_cannot_be_read_right_are_refused(here, kind):
     picture(kind, flat_folder(here / "pictures") / "unusual")
     refused(invoke(here, "--outside", str(here / "pictures")), "unusual", "--skip-bad")
+
+
+FEW = ("--detectors", "msp", "--eps", "none", "--limit", "20")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".lock",
+        "rows.jsonl",
+        "manifest.json.part",
+        "report.html",
+        "scores",
+        "units",
+    ],
+)
+def test_an_audit_writes_through_no_link(here, name):
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    whole = name in ("scores", "units")
+    (here / "out").mkdir()
+    (here / "out" / name).symlink_to(elsewhere if whole else elsewhere / "precious")
+    refused(invoke(here, *FEW), "a link stands there", "remove the link")
+    assert [p.read_text() for p in elsewhere.iterdir()] == ["precious"]
+
+
+def test_a_folder_of_somebody_else_is_left_alone(here):
+    (here / "out" / "images").mkdir(parents=True)
+    (here / "out" / "holiday.jpg").write_text("precious")
+    for out in ("/", str(here), str(here / "out")):
+        refused(invoke(here, *FEW, "--out", out), "an empty folder or results of rood", "choose")
+    assert {p.name for p in (here / "out").iterdir()} == {"holiday.jpg", "images"}
+
+
+def test_notes_of_the_user_in_a_folder_of_results_do_no_harm(here):
+    assert invoke(here, *FEW).exit_code == 0
+    (here / "out" / "notes.txt").write_text("mine")
+    assert invoke(here, *FEW).exit_code == 0
+    assert (here / "out" / "notes.txt").read_text() == "mine"

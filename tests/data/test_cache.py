@@ -85,7 +85,7 @@ def test_nothing_is_kept_where_nobody_asked_for_it(folder, tmp_path, monkeypatch
 def test_a_cache_that_cannot_be_written_is_said_and_leaves_no_part_of_a_file(
     folder, cache, monkeypatch
 ):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("rood.data.cache.os.replace", full)

@@ -200,7 +200,7 @@ def test_the_address_follows_from_the_code_of_an_attack_of_ones_own(case, tmp_pa
 def test_the_cache_may_be_the_folder_of_results_itself(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("ROOD_CACHE", str(tmp_path))
     at_once = lambda file, how, lock=fcntl.flock: lock(file, how | fcntl.LOCK_NB)
-    monkeypatch.setattr("rood.evaluation.run.fcntl.flock", at_once)  # raises where it would wait
+    monkeypatch.setattr("rood._files.fcntl.flock", at_once)  # raises where it would wait
     carried_out(plan, tmp_path)
     assert manifest(tmp_path)["finished"]
 

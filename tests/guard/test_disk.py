@@ -323,3 +323,25 @@ def test_a_guard_written_by_rood_0_1_still_decides_the_same():
     assert label.tolist() == [1, 1, 1, 2, 2, 1]
     assert accept.tolist() == [True, True, True, False, True, True]
     assert (guard.classes, guard.about) == (("a", "b", "c"), {"by": "rood 0.1.0"})
+
+
+@pytest.mark.parametrize("name", ["guard.json", "guard.json.part", "network.json.part"])
+def test_a_guard_is_written_through_no_link(saved, tmp_path, name):
+    guard, folder = saved
+    (tmp_path / "victim").write_text("precious")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "victim")
+    if name == "guard.json":
+        guard.save(folder)  # the link itself is removed first, as an old card is
+        assert not (folder / name).is_symlink()
+    else:
+        with pytest.raises(CheckpointError, match="a link stands there"):
+            guard.save(folder)
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_guard_does_not_move_into_a_folder_of_somebody_else(saved, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for folder in (tmp_path, Path("/")):
+        with pytest.raises(CheckpointError, match="an empty folder or a guard at"):
+            saved[0].save(folder)

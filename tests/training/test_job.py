@@ -90,3 +90,16 @@ def test_half_precision_on_disk_is_what_was_tested(
     kept = load_file(out)
     assert {v.dtype for v in kept.values() if v.ndim > 1} == {torch.float16}
     assert tested == [checkpoint.load(out).fingerprint()]
+
+
+def test_a_training_leaves_a_folder_of_somebody_else_alone(images: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "net.safetensors.training"
+    folder.mkdir()
+    (folder / "precious").write_text("mine")
+    with pytest.raises(RoodError, match="found 'precious' in it: write elsewhere"):
+        job.run(once(images), tmp_path / "net.safetensors", "")
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RoodError, match="found a link: remove it"):
+        job.run(once(images), tmp_path / "net.safetensors", "")
+    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"

@@ -5,12 +5,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rood.errors import InputError, ResultsError
 from rood.evaluation.manifest import full_precision, hardware, versions
-from rood.evaluation.store import Store, readable_errors
+from rood.evaluation.store import Store
 from rood_papers.framework.cells import Cell, read_rows, whole_lines
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.experiment import Experiment
@@ -85,6 +84,7 @@ class _Log:
 
     def __init__(self, store: Store, now: set[str]) -> None:
         self.broken: list[tuple[str, Exception]] = []
+        self._store = store
         self._rows, self._parts = store.path / "rows.jsonl", store.path / "parts.jsonl"
         parts = whole_lines(self._parts)
         self.done = {(p["experiment"], p["part"]) for p in map(json.loads, parts)}
@@ -100,18 +100,13 @@ class _Log:
             raise ResultsError(f"expected cells of {experiment}, got one of {cell.experiment}")
         cell = replace(cell, part=part)
         self.cells.append(cell)
-        _append(self._rows, cell.as_json())
+        self._store.append(self._rows.name, _line(cell.as_json()).encode())
         return cell
 
     def finish(self, experiment: str, part: str, seconds: float) -> None:
         fact = {"experiment": experiment, "part": part, "seconds": round(seconds, 2)}
         self.done.add((experiment, part))
-        _append(self._parts, fact)
-
-
-def _append(path: Path, value: dict[str, Any]) -> None:
-    with readable_errors(path), path.open("a") as file:
-        file.write(_line(value))
+        self._store.append(self._parts.name, _line(fact).encode())
 
 
 def _line(value: dict[str, Any]) -> str:

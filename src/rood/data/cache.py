@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rood._files import expanded
+from rood._files import Folder, expanded
 from rood.data.base import ImageSet
 from rood.errors import DataError
 
@@ -67,23 +66,16 @@ def _store(images: ImageSet, place: Path) -> None:
     labels = None if images.labels is None else images.labels.tolist()
     words = {k: list(getattr(images, k)) for k in ("classes", "notes", "files")}
     card = {"name": images.name, "labels": labels, "sha256": _checksum(pixels), **words}
-    # one name per process: another may write the same images
-    parts = [place.with_name(f"{place.stem}.{os.getpid()}.part{end}") for end in (".npy", ".json")]
+    folder = Folder(place.parent)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        np.save(parts[0], pixels, allow_pickle=False)
-        parts[1].write_text(json.dumps(card))
-        for part in parts:
-            os.replace(part, place.with_suffix(part.suffix))
+        with folder.writing(place.name) as file:
+            np.save(file, pixels, allow_pickle=False)
+        folder.write(place.with_suffix(".json").name, json.dumps(card).encode())
     except OSError as e:
         raise DataError(
             f"cannot write to the cache {str(place.parent)!r} ({(e.strerror or str(e)).lower()}): "
             f"set {VARIABLE} to another folder, or unset it"
         ) from e
-    finally:
-        for part in parts:
-            with suppress(OSError):
-                part.unlink()
 
 
 def _checksum(pixels: NDArray[np.uint8]) -> str:

@@ -7,12 +7,10 @@ manifest.json        settings, threshold, versions, hardware
 
 import csv
 import io
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
+from pathlib import Path, PurePath
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +19,11 @@ import torch
 from PIL import Image
 
 from rood import data, detectors
-from rood._files import write_whole
+from rood._files import Folder
 from rood.attacks.base import Attack, Best, Goal
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
-from rood.data.images import read_image
+from rood.data.images import decode
 from rood.detectors.base import Detector
 from rood.errors import ResultsError
 from rood.evaluation.behaviour import behaviour, renew
@@ -114,12 +112,16 @@ class ScoresTable:
 
     path: Path
 
+    @property
+    def _folder(self) -> Folder:
+        return Folder(self.path.parent)
+
     def read(self) -> list[dict[str, str]]:
         """Every complete row, in order."""
-        if not self.path.exists():
+        if not self._folder.has(self.path.name):
             return []
         with readable_errors(self.path):
-            text = self.path.read_text(encoding="utf-8", errors="replace")
+            text = self._folder.read(self.path.name).decode("utf-8", errors="replace")
         text = text[: text.rfind("\n") + 1]
         names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [list(COLUMNS)]
         if tuple(names) != COLUMNS:
@@ -132,14 +134,13 @@ class ScoresTable:
     def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Write the table with these rows only."""
         with readable_errors(self.path):
-            write_whole(self.path, _lines([COLUMNS, *(tuple(r.values()) for r in rows)]))
+            content = _lines([COLUMNS, *(tuple(r.values()) for r in rows)])
+            self._folder.write(self.path.name, content)
 
     def append(self, rows: Iterable[Sequence[object]]) -> None:
         """Put rows on disk, in order."""
-        with readable_errors(self.path), self.path.open("ab") as file:
-            file.write(_lines(rows))
-            file.flush()
-            os.fsync(file.fileno())
+        with readable_errors(self.path):
+            self._folder.append(self.path.name, _lines(rows))
 
     def summary(self) -> Summary:
         """Shares accepted before and after, and the median shift of the score."""
@@ -241,8 +242,8 @@ class Crafting:
         def forget(_: object) -> None:
             table.begin([])
             with readable_errors(store.path):
-                (store.path / "attacked.npz").unlink(missing_ok=True)
-                shutil.rmtree(store.path / "images", ignore_errors=True)
+                store.folder.remove("attacked.npz")
+                store.folder.remove_tree("images")
 
         found = behaviour(detectors, self.images, self.attack, [self.threat])
         renew(store, found, begun=bool(table.read()), forget=forget)
@@ -250,10 +251,11 @@ class Crafting:
     def _kept(self, out: Path, table: ScoresTable) -> int:
         """How many images are there already; an incomplete batch is repeated."""
         rows, n = table.read(), len(self.images)
-        bundled = self.kind == "npz" and (out / "attacked.npz").exists()
+        folder = Folder(out)
+        bundled = self.kind == "npz" and folder.has("attacked.npz")
 
         def there(i: int) -> bool:
-            return rows[i]["image"] == str(i) and (bundled or self._file(out, i).exists())
+            return rows[i]["image"] == str(i) and (bundled or folder.has(self._file(i)))
 
         whole = len(list(takewhile(there, range(min(n, len(rows))))))
         kept = whole if whole == n else whole - whole % self.batch_size
@@ -275,9 +277,8 @@ class Crafting:
         )
         saved = torch.empty_like(x)
         for i, place in enumerate(places):
-            file = self._file(out, place)
-            _save(file, crafted.images[i].cpu())
-            saved[i] = _read(file, channels=x.shape[1]).to(x)
+            _save(out, self._file(place), crafted.images[i].cpu())
+            saved[i] = _read(out, self._file(place), channels=x.shape[1]).to(x)
         if not bool(self.threat.contains(saved, x).all()):
             raise ResultsError(f"expected files within {self.threat} in {out}, read back others")
         with torch.no_grad():
@@ -301,14 +302,15 @@ class Crafting:
             *("yes" if score <= self.threshold else "no" for score in (before, saved)),
         )
 
-    def _file(self, out: Path, place: int) -> Path:
-        return out / "images" / f"{place:05}{FORMATS[self.kind]}"
+    def _file(self, place: int) -> PurePath:
+        return PurePath("images", f"{place:05}{FORMATS[self.kind]}")
 
     def _bundle(self, out: Path) -> None:
         """All float images as one archive, as `npz:` reads it."""
-        files = [self._file(out, i) for i in range(len(self.images))]
-        if not (out / "attacked.npz").exists():
-            arrays = {"images": np.stack([_read(f).numpy() for f in files])}
+        folder = Folder(out)
+        if not folder.has("attacked.npz"):
+            files = map(self._file, range(len(self.images)))
+            arrays = {"images": np.stack([_read(out, f).numpy() for f in files])}
             if self.images.labels is not None:
                 arrays["labels"] = self.images.labels.numpy()
                 if self.images.classes:
@@ -316,12 +318,9 @@ class Crafting:
             content = io.BytesIO()
             np.savez(content, **arrays)  # type: ignore[arg-type]
             with readable_errors(out):
-                write_whole(out / "attacked.npz", content.getvalue())
+                folder.write("attacked.npz", content.getvalue())
         with readable_errors(out):
-            for file in files:
-                file.unlink(missing_ok=True)
-            if (out / "images").exists():
-                (out / "images").rmdir()
+            folder.remove_tree("images")
 
     def _manifest(self, *, finished: bool) -> dict[str, Any]:
         return {
@@ -336,7 +335,7 @@ class Crafting:
         }
 
 
-def _save(file: Path, image: torch.Tensor) -> None:
+def _save(out: Path, file: PurePath, image: torch.Tensor) -> None:
     content = io.BytesIO()
     if file.suffix == ".png":
         levels = (image.double() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
@@ -344,13 +343,15 @@ def _save(file: Path, image: torch.Tensor) -> None:
         Image.fromarray(levels[:, :, 0] if grey else levels).save(content, format="png")
     else:
         np.save(content, image.float().numpy(), allow_pickle=False)
-    with readable_errors(file):
-        file.parent.mkdir(exist_ok=True)
-        write_whole(file, content.getvalue())
+    with readable_errors(out / file):
+        Folder(out).write(file, content.getvalue())
 
 
-def _read(file: Path, channels: int = 0) -> torch.Tensor:
+def _read(out: Path, file: PurePath, channels: int = 0) -> torch.Tensor:
     """One image, (c, h, w): a PNG as every `folder:` of images is read."""
+    with readable_errors(out / file):
+        content = Folder(out).read(file)
     if file.suffix == ".png":
-        return torch.from_numpy(read_image(file, channels).copy()).permute(2, 0, 1).float() / 255
-    return torch.from_numpy(np.load(file, allow_pickle=False))
+        pixels = decode(content, channels, shown=repr(str(out / file))).pixels
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+    return torch.from_numpy(np.load(io.BytesIO(content), allow_pickle=False))

@@ -1,9 +1,7 @@
 """Carry out a plan, task by task, on any engine; a second run continues the first."""
 
-import fcntl
 import json
 import os
-import shutil
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -271,7 +269,7 @@ class Finished:
     def clear(self) -> None:
         """Delete the files of single tasks (such as those of another batch size): all is joined."""
         with readable_errors(self.store.path):
-            shutil.rmtree(self.store.path / "units", ignore_errors=True)
+            self.store.folder.remove_tree("units")
 
     def _join(self, whole: Task, known: dict[Task, Found] | None = None) -> None:
         """Write the files of a whole set from its tasks, in the order of the images."""
@@ -326,12 +324,8 @@ class Finished:
         if not self._shared:
             yield
             return
-        with readable_errors(self._files.path):
-            self._files.path.mkdir(parents=True, exist_ok=True)
-            # not ".lock": this run itself holds that one where its folder is the cache too
-            lock = (self._files.path / ".units.lock").open("w")
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # not ".lock": this run itself holds that one where its folder is the cache too
+        with readable_errors(self._files.path), self._files.folder.locked(".units.lock", wait=True):
             yield
 
 

@@ -8,34 +8,38 @@ manifest.json           settings, versions, hashes of weights and data, hardware
 """
 
 import csv
-import fcntl
 import hashlib
 import html
 import importlib
 import json
 import math
-import os
 import re
-import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, NamedTuple
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from rood._files import write_whole
+from rood._files import Folder
 from rood._moved import without_removed
 from rood.errors import CapabilityError, ResultsError, RoodWarning
 from rood.evaluation.rows import CLEAN, Arrays, Row
 
 Array = NDArray[np.float64]
 FIELDS = tuple(f.name for f in fields(Row))
+_CACHED = "[0-9a-f]" * 32  # images, where the folder is the cache too
+OURS = (  # what may stand in a folder that has no manifest yet
+    *("manifest.json*", "rows.jsonl*", "parts.jsonl*", "report.html*", "attack.safetensors*"),
+    *("scores", "examples", "behaviour", "units"),
+    *("scores.csv*", "checks.txt*", "attacked.npz*", "images"),  # of `rood attack`
+    *(f"{_CACHED}.npy*", f"{_CACHED}.json*"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,22 @@ class Store:
 
     path: Path
 
+    @property
+    def folder(self) -> Folder:
+        """The way to its files."""
+        return Folder(self.path)
+
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[None]:
         """Lock the folder for one run with these settings."""
-        with readable_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
-        with lock:
+        self._check_ours()
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks after a kill
-            except BlockingIOError as e:
+                with readable_errors(self.path / ".lock"):
+                    stack.enter_context(self.folder.locked())
+            except ResultsError as e:
+                if not isinstance(e.__cause__, BlockingIOError):
+                    raise
                 raise ResultsError(
                     f"another run is writing to {self.path}: wait for it or choose another folder"
                 ) from e
@@ -66,43 +76,49 @@ class Store:
 
     def write_file(self, name: str, content: bytes) -> None:
         """Write one file, whole or not at all."""
-        self._write(self.path / name, content)
+        with readable_errors(self.path / name):
+            self.folder.write(name, content)
+
+    def append(self, name: str, content: bytes) -> None:
+        """Add to the end of a file."""
+        with readable_errors(self.path / name):
+            self.folder.append(name, content)
 
     def write(self, key: tuple[str, ...], arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Write one file of arrays, with facts about them."""
         text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
-        self._write(self._file(key), save(arrays, metadata=text))
+        self.write_file(_file(key), save(arrays, metadata=text))
 
     def has(self, key: tuple[str, ...]) -> bool:
         """Whether `write` has written this."""
-        return self._file(key).exists()
+        return self.folder.has(_file(key))
 
     def read(self, key: tuple[str, ...], prefix: str = "") -> tuple[Arrays, dict[str, str]]:
         """The arrays of one file whose names begin with `prefix`, and its facts."""
-        return _read(self._file(key), prefix)
+        return _read(self.path / _file(key), prefix)
 
     def remove(self, key: tuple[str, ...]) -> None:
         """Delete a file if it is there."""
         with readable_errors(self.path):
-            self._file(key).unlink(missing_ok=True)
+            self.folder.remove(_file(key))
 
     def begun(self) -> bool:
         """Whether there are numbers of an audit."""
-        return (self.path / "rows.jsonl").exists() or any(self.path.glob("scores/**/*.safetensors"))
+        return self.folder.has("rows.jsonl") or bool(self.folder.files("scores", ".safetensors"))
 
     def forget(self, detectors: Iterable[tuple[str, ...]]) -> None:
         """Delete the results of some detectors, (model, detector) each."""
         with readable_errors(self.path):
             for name in ("report.html", "rows.jsonl"):  # rows are made again from the scores
-                (self.path / name).unlink(missing_ok=True)
+                self.folder.remove(name)
             for key in detectors:
                 for kind in ("examples", "scores"):
-                    shutil.rmtree(self.path.joinpath(kind, *map(slug, key)), ignore_errors=True)
+                    self.folder.remove_tree(PurePath(kind, *map(slug, key)))
 
     def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
         """One fact of every file of scores that has it, after all facts of that file."""
-        for path in sorted(self.path.glob("scores/**/*.safetensors")):
-            said = _read(path)[1]
+        for file in self.folder.files("scores", ".safetensors"):
+            said = _read(self.path / file)[1]
             if name in said:
                 yield said, json.loads(said[name])
 
@@ -120,7 +136,17 @@ class Store:
 
     def row_log(self) -> "RowLog":
         """Write the rows, from the first."""
-        return RowLog(self.path / "rows.jsonl")
+        return RowLog(self.folder)
+
+    def _check_ours(self) -> None:
+        """Refuse a folder that belongs to somebody else: files in it are replaced and deleted."""
+        with readable_errors(self.path):
+            other = self.folder.foreign(*OURS)
+        if other is not None and not isinstance(self.said("settings"), dict):
+            raise ResultsError(
+                f"expected an empty folder or results of rood at {self.path}, found {other!r} in "
+                "it: choose another folder"
+            )
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         path = self.path / "manifest.json"
@@ -138,14 +164,6 @@ class Store:
                 "choose another folder or use the same settings"
             )
 
-    def _file(self, key: tuple[str, ...]) -> Path:
-        return self.path.joinpath(*map(slug, key)).with_suffix(".safetensors")
-
-    def _write(self, path: Path, content: bytes) -> None:
-        with readable_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
-
 
 class RowLog:
     """rows.jsonl, written from the first row on, whatever is there already.
@@ -154,20 +172,21 @@ class RowLog:
     one that differs (a kill may have cut it off) is replaced, and all rows after it are dropped.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with readable_errors(path):
-            self._kept = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._path = folder, folder.path / "rows.jsonl"
+        with readable_errors(self._path):
+            there = folder.read("rows.jsonl") if folder.has("rows.jsonl") else b""
+        self._kept = there.splitlines(keepends=True)
         self._rows = 0
         self._bytes = 0
 
     def append(self, rows: Iterable[Row]) -> None:
         """Put rows on disk, in order."""
-        with readable_errors(self._path), self._path.open("ab") as file:
+        with self._opened() as file:
             for row in rows:
                 line = row.line().encode()
                 if self._rows < len(self._kept) and self._kept[self._rows] != line:
-                    file.truncate(self._bytes)
+                    file.seek(file.truncate(self._bytes))
                     self._kept = self._kept[: self._rows]
                 if self._rows >= len(self._kept):
                     file.write(line)
@@ -177,8 +196,13 @@ class RowLog:
     def end(self) -> None:
         """There are no more rows: drop whatever follows the last one."""
         if self._rows < len(self._kept):
-            with readable_errors(self._path):
-                os.truncate(self._path, self._bytes)
+            with self._opened() as file:
+                file.truncate(self._bytes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        with readable_errors(self._path), self._folder.appending(self._path.name) as file:
+            yield file
 
 
 class Origin(NamedTuple):
@@ -485,6 +509,10 @@ def readable_errors(path: Path) -> Iterator[None]:
     except OSError as e:
         reason = (e.strerror or str(e)).lower()
         raise ResultsError(f"cannot write to {path} ({reason}): choose another folder") from e
+
+
+def _file(key: tuple[str, ...]) -> str:
+    return f"{PurePath(*map(slug, key))}.safetensors"
 
 
 def slug(name: str) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from rood import config, detectors
-from rood._files import write_whole
+from rood._files import Folder
 from rood._moved import without_removed
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, CheckpointError, InputError, RoodError
@@ -35,6 +35,8 @@ from rood.version import __version__
 
 FORMAT = 1
 CARD, LEARNT = "guard.json", "detector.safetensors"
+# what may stand in a folder that has no card yet
+OURS = (f"{CARD}*", f"{LEARNT}*", "network.*", "network-[0-9]*", "*.onnx*", "*.pt2*")
 _PLAIN = (str, int, float, bool, type(None))  # what a detector's arguments may be
 _KEYS = ("detector", "networks", "calibration", "shape", "classes", "about", "files")
 
@@ -45,9 +47,11 @@ def save(guard: Guard, folder: Path) -> str:
     tree = described(guard.detector, networks)
     about = {"shape": list(guard.shape), "classes": list(guard.classes)}
     _check_plain(guard.about)
+    inside = Folder(folder)
+    _check_ours(inside)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CARD).unlink(missing_ok=True)
+        inside.remove(CARD)
         records = [_written(m, folder, i, about) for i, m in enumerate(networks)]
         checkpoint.write_tensors(guard.detector.fitted_state(), folder / LEARNT)
         names = [LEARNT, *(f for r in records if r["file"] for f in _pair(r["file"]))]
@@ -62,10 +66,20 @@ def save(guard: Guard, folder: Path) -> str:
             "files": {name: checkpoint.sha256_of(folder / name) for name in names},
         }
         card["sha256"] = _digest(card)
-        write_whole(folder / CARD, (json.dumps(card, indent=2) + "\n").encode())
+        inside.write(CARD, (json.dumps(card, indent=2) + "\n").encode())
     except OSError as e:
         raise CheckpointError(f"cannot write a guard to {str(folder)!r}: {e.strerror}") from e
     return str(card["sha256"])
+
+
+def _check_ours(folder: Folder) -> None:
+    """Refuse a folder that belongs to somebody else: files in it are replaced."""
+    other = folder.foreign(*OURS)
+    if other is not None and not folder.has(CARD):
+        raise CheckpointError(
+            f"expected an empty folder or a guard at {str(folder.path)!r}, found {other!r} in it: "
+            "choose another folder"
+        )
 
 
 def load(folder: Path, given: Sequence[nn.Module]) -> Guard:

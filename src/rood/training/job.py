@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from rood import data
+from rood._files import Folder
 from rood.data.base import SHARES, ImageSet, Shape
 from rood.errors import CheckpointError, DataError, InputError, expect
 from rood.models import backbones, checkpoint
@@ -23,6 +23,7 @@ from rood.training import outliers
 from rood.training.loop import Epoch, accuracy_of, train
 from rood.training.parallel import first
 from rood.training.recipe import Recipe
+from rood.training.state import OURS
 
 SETTLED = 512  # training images that initialise a generative network
 _LEAST_STD = 1 / 255  # of a channel: a constant one has none
@@ -109,7 +110,7 @@ def _trained(
     }
     card = {"shape": list(images.shape), "classes": list(images.classes), "training": facts}
     checkpoint.save(model.cpu(), out, card, half=half)
-    shutil.rmtree(folder)
+    Folder(folder.parent).remove_tree(folder.name)
 
 
 def start(recipe: Recipe, images: ImageSet) -> Model:
@@ -175,6 +176,13 @@ def _check_place(out: Path, folder: Path) -> None:
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            raise CheckpointError(f"expected a folder at {str(folder)!r}, found a link: remove it")
+        if (other := Folder(folder).foreign(*OURS)) is not None:
+            raise CheckpointError(
+                f"expected the state of a training in {str(folder)!r}, which is removed at the "
+                f"end, found {other!r} in it: write elsewhere"
+            )
     except OSError as e:
         raise CheckpointError(f"cannot write to {str(out.parent)!r}: {e.strerror}") from e
 

@@ -5,7 +5,6 @@ leaves the state before or the state after, never a mixture.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rood._files import write_whole
+from rood._files import Folder
 from rood.errors import CheckpointError
 from rood.models.checkpoint import read_tensors, sha256_of, write_tensors
 from rood.models.model import Model
 from rood.training.ema import EMA
 
 FORMAT = 1
+OURS = ("state.json*", "epoch-*.safetensors*")
 
 # what torch's optimizers call their buffers, and the names in our files
 MOMENTS = {
@@ -80,15 +80,16 @@ class Saved(NamedTuple):
 def save(folder: Path, state: Saved, run: Mapping[str, Any]) -> None:
     """Write the state of the run that `run` describes, then remove the one before."""
     try:
+        inside = Folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"epoch-{len(state.epochs):04d}.safetensors"
         write_tensors(state.tensors, file)
         card = {"format": FORMAT, "file": file.name, "sha256": sha256_of(file)}
         card |= {"epochs": state.epochs, "run": dict(run)}
-        write_whole(folder / "state.json", json.dumps(card, indent=1).encode())
+        inside.write("state.json", json.dumps(card, indent=1).encode())
         for old in folder.glob("epoch-*.safetensors"):
             if old != file:
-                os.unlink(old)
+                inside.remove(old.name)
     except OSError as e:
         raise CheckpointError(f"cannot write the training state to {folder}: {e.strerror}") from e
 
