@@ -8,7 +8,8 @@ RoodError
  ├── ConfigError       a settings file with an unknown key or invalid value
  ├── DataError         images that are missing, empty or cannot be read
  ├── CheckpointError   a weights file that is missing, truncated, changed or not finite
- └── ResultsError      an output folder that cannot be used
+ ├── ResultsError      an output folder that cannot be used
+ └── TrustError        code of somebody else would run
 
 A `RoodWarning` is a line on stderr; the command goes on.
 """
@@ -50,6 +51,10 @@ class ResultsError(RoodError, RuntimeError):
     """An output folder cannot be used."""
 
 
+class TrustError(RoodError, RuntimeError):
+    """Code of somebody else would run, and the caller has not said that it may."""
+
+
 class RoodWarning(UserWarning):
     """Something that the user should know; the command prints it as a note and goes on."""
 
@@ -60,6 +65,15 @@ def expect(holds: bool, what: str, *got: object, do: str = "") -> None:
         *others, last = map(str, got)
         values = f"{', '.join(others)} and {last}" if others else last
         raise InputError(f"expected {what}, got {values}{': ' if do else ''}{do}")
+
+
+def expect_trust(trust: bool, source: str, runs: str, do: str = "") -> None:
+    """Refuse what runs code of others on this machine, unless the caller trusts its source."""
+    if not trust:
+        raise TrustError(
+            f"expected --trust (trust=True in Python) for {source!r}, got none: {runs}, with all "
+            f"your rights; give it if you know where this is from{', or ' if do else ''}{do}"
+        )
 
 
 def first_line(e: BaseException) -> str:

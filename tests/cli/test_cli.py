@@ -209,6 +209,44 @@ def test_a_number_that_is_not_believed_does_not_pass_the_gate(files, tmp_path):
     assert "net knn" in gated.stderr
 
 
+@pytest.mark.parametrize(
+    "end",
+    ["sys.exit(0)", "raise SystemExit", "raise KeyboardInterrupt", "raise typer.Exit(0)"],
+)
+@pytest.mark.parametrize("when", ["made", "called"])
+def test_a_network_that_ends_the_process_does_not_pass_the_gate(
+    files, tmp_path, monkeypatch, end, when
+):
+    code = f"""
+import sys, typer
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+        {end if when == "made" else "pass"}
+
+    def forward(self, x):
+        {end}
+"""
+    name = f"ends_{when}_{abs(hash(end))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    command = small_command(files, tmp_path / "out", "--fail-under", "0")
+    command[command.index("--model") + 1] = f"{name}:Net"
+    result = invoke(*command)
+    assert result.exit_code == (130 if "Keyboard" in end else 1)
+    assert result.stderr.startswith("stopped: " if "Keyboard" in end else "error: ")
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "rood", "--version"], capture_output=True, env=ENVIRONMENT
+    )
+    assert done.stdout.decode() == f"{rood.__version__}\n"
+
+
 def test_report_writes_the_page_again(first):
     out, _ = first
     page = (out / "report.html").read_bytes()

@@ -26,6 +26,10 @@ class _Commands(TyperGroup):
 
             typer.echo(f"error: {shown(e, 2000)}", err=True)  # one line, whatever a file is called
             raise typer.Exit(1) from e
+        except SystemExit as e:  # rood never raises it; success is only what it has judged itself
+            said = f"code of the network or of a library ended the command (exit code {e.code})"
+            typer.echo(f"error: {said}: remove its sys.exit()", err=True)
+            raise typer.Exit(1) from e
         except KeyboardInterrupt as e:
             continues = ctx.invoked_subcommand in CONTINUED
             how = "continues from here" if continues else "starts from the beginning"

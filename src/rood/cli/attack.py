@@ -44,6 +44,7 @@ def attack(
     seed: Annotated[int, options.SEED] = 0,
     batch_size: Annotated[int, options.BATCH_SIZE] = 64,
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
+    trust: Annotated[bool, options.TRUST] = False,
 ) -> None:
     """Craft attacked images and save them, with their scores before and after.
 
@@ -67,6 +68,7 @@ def attack(
         seed=seed,
         batch_size=batch_size,
         skip_bad=skip_bad,
+        trust=trust,
     )
     if images is None and direction != "look_out":
         images = "digits:near"

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,6 +73,7 @@ def audit(
         str | None, typer.Option(help="A running Ray cluster; auto: the one on this machine.")
     ] = None,
     skip_bad: Annotated[bool | None, options.SKIP_BAD] = None,
+    trust: Annotated[bool, options.TRUST] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Use only files on this machine.")
     ] = False,
@@ -114,16 +116,17 @@ def audit(
         "skip_bad": skip_bad,
     }
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
-    settings = _settings(config, given, limit, tuned)
+    settings = _settings(config, given | {"trust": trust}, limit, tuned)
     where = pick(engine, workers, address, settings.device)
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
-    with waiting("loading images and fitting detectors", quiet=as_json):
-        plan = api.plan(settings, out)
-    _tell(plan)
-    results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json))
+    with _no_early_exit():
+        with waiting("loading images and fitting detectors", quiet=as_json):
+            plan = api.plan(settings, out)
+        _tell(plan)
+        results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json))
     _show(results, plan, as_json)
-    if fail_under is not None and (weak := _below(results, fail_under)):
+    if fail_under is not None and (weak := _below(results, plan, fail_under)):
         why = f"AUROC below {fail_under:g} or not to be believed, both sides attacked"
         typer.echo(f"gate: {why}: {weak}", err=True)
         raise typer.Exit(GATE)
@@ -135,10 +138,11 @@ def _settings(
     limit: int | None,
     attack: dict[str, int | str | None],
 ) -> "AuditSettings":
-    from rood import config as files
-    from rood.evaluation.settings import AuditSettings
+    from rood.evaluation.settings import AuditSettings, read_settings, refuse_code
 
-    base = files.load(AuditSettings, config) if config else AuditSettings()
+    base = read_settings(config, trust=given["trust"]) if config else AuditSettings()
+    if config and not given["models"]:  # what --model names is the user's own word
+        refuse_code(base, config)
     changes = {k: v for k, v in given.items() if v is not None}
     if limit is not None:
         changes["limit"] = limit or None
@@ -184,11 +188,25 @@ def _show(results: "Results", plan: "Plan", as_json: bool) -> None:
             note(text, "note", name)
 
 
-def _below(results: "Results", bar: float) -> str:
-    """The detectors below the bar, and those whose attack failed its checks."""
+@contextmanager
+def _no_early_exit() -> Iterator[None]:
+    """A network that raises typer.Exit(0) does not end the audit with success."""
+    try:
+        yield
+    except typer.Exit as e:
+        raise SystemExit(e.exit_code) from e
+
+
+def _below(results: "Results", plan: "Plan", bar: float) -> str:
+    """The detectors below the bar, without a row, and those whose attack failed its checks."""
+    from rood.report.words import shown
+
     rows = results.find(metric="auroc", side="both")
-    weak = {f"{r.model} {r.detector}" for r in rows if r.value < bar or r.verdict == "fail"}
-    return ", ".join(sorted(weak)) if rows else "nothing was attacked"
+    # not "value < bar", which NaN is not
+    good = {(r.model, r.detector) for r in rows}
+    good -= {(r.model, r.detector) for r in rows if not r.value >= bar or r.verdict == "fail"}
+    weak = {f"{m} {d}" for m, ds in plan.detectors.items() for d in ds if (m, d) not in good}
+    return shown(", ".join(sorted(weak)), 2000) if rows else "nothing was attacked"
 
 
 def _grouped(texts: list[str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ def fit(
     ] = None,
     device: Annotated[str, options.DEVICE] = "auto",
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
+    trust: Annotated[bool, options.TRUST] = False,
 ) -> None:
     """Fit a guard: it accepts or rejects images, with a known rate of false alarms.
 
@@ -46,6 +47,7 @@ def fit(
         train=train,
         device=device,
         skip_bad=skip_bad,
+        trust=trust,
     )
     with waiting("loading images, fitting and calibrating"):
         made, digest = api.fit(settings, out, rate, onnx)

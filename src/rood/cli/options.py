@@ -22,6 +22,7 @@ RESTARTS = typer.Option(help="Attack restarts.")
 DEVICE = typer.Option(help="auto, cpu, cuda, cuda:1, ...")
 SEED = typer.Option(help="Random seed.")
 BATCH_SIZE = typer.Option(help="Images per batch; changes speed, not scores.")
+TRUST = typer.Option("--trust", help="Let a network from a file or hub run its own code.")
 SKIP_BAD = typer.Option("--skip-bad", help="Skip unreadable images and report how many.")
 
 

@@ -34,6 +34,7 @@ def score(
     device: Annotated[str, options.DEVICE] = "auto",
     batch_size: Annotated[int, options.BATCH_SIZE] = 64,
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
+    trust: Annotated[bool, options.TRUST] = False,
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
     from rood.cli.show import progress
@@ -43,7 +44,7 @@ def score(
     from rood.guard.guard import Guard
     from rood.guard.scoring import FolderScores
 
-    network = _network(guard, model, weights)
+    network = _network(guard, model, weights, trust)
     loaded = Guard.load(guard, model=network).to(pick_device(device))
     scores = FolderScores(loaded, folder, batch_size, skip_bad)
     log = DriftLog(drift, loaded.calibration, window) if drift else None
@@ -59,12 +60,12 @@ def score(
         typer.echo(f"rows: {csv}")
 
 
-def _network(guard: Path, model: str | None, weights: str | None) -> "Model | None":
+def _network(guard: Path, model: str | None, weights: str | None, trust: bool) -> "Model | None":
     from rood.errors import InputError
     from rood.guard.disk import named_network
 
     if model is not None:
-        return named_network(guard, model, weights)
+        return named_network(guard, model, weights, trust=trust)
     if weights is not None:
         raise InputError(f"expected --model beside --weights {weights}, got none")
     return None

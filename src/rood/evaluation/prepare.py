@@ -139,7 +139,12 @@ def load_networks(s: AuditSettings) -> tuple[Networks, Shape]:
         raise InputError(
             f"expected one network beside --weights, --mean and --std, got {len(s.models)}"
         )
-    given = {"weights": s.weights, "mean": s.mean or None, "std": s.std or None}
+    given: dict[str, Any] = {
+        "weights": s.weights,
+        "mean": s.mean or None,
+        "std": s.std or None,
+        "trust": s.trust,
+    }
     found: dict[str, tuple[Model, dict[str, Any]] | ForeignNetwork] = {}
     for spec in s.models:
         find: Any = load_network if has_card(spec) else find_network

@@ -1,6 +1,11 @@
 """What the user asks of an audit: a settings file or the options of the command line."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rood import config
+from rood.errors import ConfigError, expect_trust
+from rood.models.load import is_function
 
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches"}
 
@@ -35,3 +40,19 @@ class AuditSettings:
     device: str = "auto"
     seed: int = 0
     batch_size: int | None = None  # None: chosen for images of this size
+    trust: bool = False  # whether networks of files and hubs may run their own code
+
+
+def read_settings(path: Path, *, trust: bool = False) -> AuditSettings:
+    """Settings from a TOML file; only with `trust` may it name Python code."""
+    values = config.read(path)
+    if "trust" in values:
+        raise ConfigError(f"{path.name}: a file cannot trust itself: give --trust, or trust=True")
+    return replace(config.build(AuditSettings, values, path.name), trust=trust)
+
+
+def refuse_code(s: AuditSettings, path: Path) -> None:
+    """Refuse Python functions that a settings file names, unless it is trusted."""
+    for spec in filter(is_function, s.models):
+        runs = f"the settings file names {spec!r}, which is imported and called"
+        expect_trust(s.trust, str(path), runs, f"name it yourself: --model {spec}")

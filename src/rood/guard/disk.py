@@ -101,7 +101,9 @@ def load(folder: Path, given: Sequence[nn.Module]) -> Guard:
         raise CheckpointError(f"the guard in {str(folder)!r} cannot be used: {reason}") from e
 
 
-def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
+def named_network(
+    folder: Path, spec: str, weights: str | None = None, *, trust: bool = False
+) -> Model:
     """Load a network by name for the image shape of the guard; `load` compares its hash."""
     card = _card(folder)
     try:
@@ -113,7 +115,8 @@ def named_network(folder: Path, spec: str, weights: str | None = None) -> Model:
             "fit the guard again"
         ) from e
     normal = {} if has_card(spec) else known
-    model, _ = load_network(spec, weights=weights, shape=(channels, height, width), **normal)
+    shape = channels, height, width
+    model, _ = load_network(spec, weights=weights, shape=shape, trust=trust, **normal)
     return model
 
 

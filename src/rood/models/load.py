@@ -26,16 +26,19 @@ def load_network(
     mean: Sequence[float] | None = None,  # None: what the source says, else 0
     std: Sequence[float] | None = None,
     shape: Shape | None = None,  # of the images to come; None: what the source says
+    trust: bool = False,  # whether a file or a hub may run its own code
 ) -> tuple[Model, dict[str, Any]]:
     """Load a network in eval mode with frozen weights, and its card.
 
     spec is a name of the zoo; a checkpoint of rood, .safetensors; hf:NAME or hf:FOLDER of the
     Hugging Face hub; timm:NAME; a .pt2 file of torch.export; a TorchScript file; or
     package.module:function, which returns an nn.Module or a rood Model. The card holds at least
-    shape, classes, mean, std and notes.
+    shape, classes, mean, std and notes. Files and hub models that run code when they are loaded
+    need `trust`; SECURITY.md lists them.
     """
     if not has_card(spec):
-        return find_network(spec, weights=weights, mean=mean, std=std).build(shape)
+        found = find_network(spec, weights=weights, mean=mean, std=std, trust=trust)
+        return found.build(shape)
     if any(v is not None for v in (weights, mean, std)):
         raise InputError(f"expected no weights, mean or std beside {spec!r}, whose card has them")
     if spec in zoo.names():
@@ -51,8 +54,12 @@ def find_network(
     weights: str | Path | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    trust: bool = False,
 ) -> ForeignNetwork:
-    """Find a third-party network; `build` makes it a `Model` once the image shape is known."""
+    """Find a third-party network; `build` makes it a `Model` once the image shape is known.
+
+    package.module:function is the caller's own word and needs no `trust`.
+    """
     kind, _, rest = spec.partition(":")
     on_a_hub = kind in _HUBS and bool(rest)
     file = _HUBS[kind] if on_a_hub else _FILES.get(Path(spec).suffix.lower())
@@ -64,7 +71,7 @@ def find_network(
         raise zoo.missing("trained network", spec, zoo.names())
     # imported on demand: transformers alone takes seconds
     source = importlib.import_module(f"rood.models.sources.{file}")
-    found: ForeignNetwork = source.find(rest if on_a_hub else spec, weights)
+    found: ForeignNetwork = source.find(rest if on_a_hub else spec, weights, trust)
     changes = {k: tuple(v) for k, v in (("mean", mean), ("std", std)) if v is not None}
     return replace(found, name=spec, **changes)  # type: ignore[arg-type]
 

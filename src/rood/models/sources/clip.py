@@ -74,8 +74,9 @@ def _load(name: str | Path) -> tuple[Any, Any, Sequence[float], Sequence[float]]
     transformers = optional("transformers", "hub")
     usual = optional("transformers.utils.constants", "hub")
     try:
-        model = transformers.CLIPModel.from_pretrained(name).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        # safetensors only, the other format is a pickle; and no Python files of the source
+        model = transformers.CLIPModel.from_pretrained(name, use_safetensors=True).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         # only the settings: the image processor may need torchvision
         settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
     except (OSError, ValueError) as e:

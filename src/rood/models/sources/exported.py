@@ -1,25 +1,48 @@
-"""Programs of torch.export (.pt2): the last linear layer is found in the graph."""
+"""Programs of torch.export (.pt2): the last linear layer is found in the graph.
 
+torch.export.load evaluates text of the file: sizes as sympy expressions, operators by their dotted
+names, containers by the modules they are from. So a file needs trust. What is known to be abused is
+refused in a trusted one too.
+"""
+
+import ast
 import io
 import json
+import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._sympy import functions
 
-from rood.errors import CheckpointError, InputError, expect
+from rood.errors import CheckpointError, InputError, expect, expect_trust
 from rood.models.model import logits_of
 from rood.models.sources.base import ForeignNetwork
 from rood.shapes import Images
 
+# what the size of a tensor is written with: sympy's own, and those that torch adds
+_SYMPY = (
+    "Abs|Add|And|Dummy|Equality|Eq|Ne|Unequality|Float|GreaterThan|Ge|Gt|Integer|LessThan|Le|Lt|"
+    "Max|Min|Mod|Mul|Not|Or|Piecewise|Pow|Rational|StrictGreaterThan|StrictLessThan|Symbol|"
+    "ExprCondPair|Tuple|ceiling|floor|log|exp|sqrt"
+)
+_ARITHMETIC = {*_SYMPY.split("|"), *(n for n in vars(functions) if n[0].isupper())}
+_PARTS = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Load, ast.keyword, ast.Call, ast.BinOp),
+    *(ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop),
+)
+_WORD = re.compile(r"[\w.+-]*", re.ASCII)
 
-def find(path: str, weights: str | Path | None) -> ForeignNetwork:
+
+def find(path: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
     """The program in a .pt2 file. It is code: run it only if you trust its origin."""
     if weights is not None:
         raise InputError(f"expected no weights beside {path!r}, which has its own")
     _refuse_pickles(path)
+    expect_trust(trust, path, "torch evaluates text of a .pt2 file while it loads it")
     try:
         program = torch.export.load(path)
     except Exception as e:  # a damaged archive may raise anything
@@ -107,9 +130,50 @@ def _refuse_pickles(path: str) -> None:
             f"{path!r} contains more than tensors and a graph, which rood never unpickles: "
             "save it again with torch.export.save, without custom objects"
         )
+    _refuse_expressions(path, parts)
     for name, content in parts.items():
         if name.endswith(".pt"):
             try:
                 torch.load(io.BytesIO(content), weights_only=True)
             except Exception as e:
                 raise CheckpointError(f"{path!r} has {name!r}, which is more than tensors") from e
+
+
+def _refuse_expressions(path: str, parts: dict[str, bytes]) -> None:
+    """Refuse text in place of a size that is more than arithmetic, before torch evaluates it."""
+    try:
+        graphs = [json.loads(v) for n, v in parts.items() if n.startswith("models/")]
+    except (ValueError, RecursionError) as e:
+        raise CheckpointError(f"{path!r} is damaged or not a file of torch.export.save") from e
+    for text in _expressions(graphs):
+        if not _is_arithmetic(text):
+            raise CheckpointError(
+                f"{path!r} has {str(text)[:60]!r} in place of the size of a tensor, which torch "
+                "would run as code: save it again with torch.export.save"
+            )
+
+
+def _expressions(graphs: list[Any]) -> Iterator[Any]:
+    todo = list(graphs)  # not by recursion, which a nested file would exhaust
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            if "expr_str" in value:
+                yield value["expr_str"]
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+
+
+def _is_arithmetic(text: Any) -> bool:
+    """Numbers, names and calls of functions that sizes are written with; True for None."""
+    try:
+        tree = list(ast.walk(ast.parse(str(text), mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = [n.func for n in tree if isinstance(n, ast.Call)]
+    if not all(isinstance(n, _PARTS) for n in tree):
+        return False
+    if not all(isinstance(f, ast.Name) and f.id in _ARITHMETIC for f in called):
+        return False
+    return all(_WORD.fullmatch(str(n.value)) for n in tree if isinstance(n, ast.Constant))

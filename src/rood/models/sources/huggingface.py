@@ -7,16 +7,16 @@ from typing import Any
 from rood._lazy import optional
 from rood._offline import offline
 from rood.data.base import Shape
-from rood.errors import CapabilityError
+from rood.errors import CapabilityError, expect_trust, first_line
 from rood.models.sources.base import ForeignNetwork, Mode
 from rood.models.sources.python import fill
 
 MODES: dict[int, Mode] = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's constants
 
 
-def find(name: str, weights: str | Path | None) -> ForeignNetwork:
+def find(name: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
     """A model of AutoModelForImageClassification; mean, std and size from its image processor."""
-    net, config, settings = _read(name)
+    net, config, settings = _read(name, trust)
     if weights is not None:
         fill(net, weights)
     notes: list[str] = []
@@ -74,16 +74,18 @@ def _shape(config: Any, settings: Mapping[str, Any]) -> Shape | None:
     return int(getattr(config, "num_channels", 3)), int(size[0]), int(size[1])
 
 
-def _read(name: str) -> tuple[Any, Any, Mapping[str, Any]]:
+def _read(name: str, trust: bool) -> tuple[Any, Any, Mapping[str, Any]]:
     transformers = optional("transformers", "hub")
     place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     local = offline() or place != name or Path(name).is_dir()
     # safetensors only: the other format is a pickle
-    options = {"local_files_only": local, "use_safetensors": True}
+    options = {"local_files_only": local, "use_safetensors": True, "trust_remote_code": trust}
     try:
         net = transformers.AutoModelForImageClassification.from_pretrained(place, **options)
     except (OSError, ValueError, RuntimeError) as e:
-        reason = str(e).splitlines()[0]
+        own_code = "trust_remote_code" in str(e)  # what transformers tells its callers to set
+        expect_trust(trust or not own_code, f"hf:{name}", "transformers would run its Python files")
+        reason = first_line(e)
         where = "on this machine" if local else "on the hub"
         raise CapabilityError(
             f"expected an image classifier {where} at {name!r}, got: {reason}"

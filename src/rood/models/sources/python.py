@@ -17,8 +17,11 @@ from rood.models.sources.base import ForeignNetwork
 PREFIXES = ("module.", "model.", "net.", "_orig_mod.")  # that wrappers such as DataParallel add
 
 
-def find(spec: str, weights: str | Path | None) -> ForeignNetwork:
-    """The network that package.module:function() returns, with the weights of a file."""
+def find(spec: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
+    """The network that package.module:function() returns, with the weights of a file.
+
+    Whoever names a function says by that that it may run: `trust` changes nothing.
+    """
     made = _made(spec)
     if isinstance(made, Model):
         net: nn.Module = made.net

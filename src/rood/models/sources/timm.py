@@ -5,15 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from rood._offline import offline
-from rood.errors import CapabilityError, first_line
+from rood.errors import CapabilityError, expect_trust, first_line
 from rood.models.sources.base import ForeignNetwork, Mode
 from rood.models.sources.python import fill
 
 MODES: dict[str, Mode] = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic"}
 
 
-def find(name: str, weights: str | Path | None) -> ForeignNetwork:
+def find(name: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
     """timm.create_model(name), pretrained, or with the weights of a file."""
+    # hf-hub:NAME, local-dir:FOLDER: a configuration and weights of anybody
+    if ":" in name.removeprefix("timm:"):
+        runs = "timm unpickles weights of that place where there are no safetensors"
+        expect_trust(trust, f"timm:{name}", runs)
     try:
         timm = importlib.import_module("timm")
         data = importlib.import_module("timm.data")
