@@ -17,6 +17,7 @@ from rood.detectors.gen import GEN as GEN
 from rood.detectors.glow import Glow as Glow
 from rood.detectors.gradnorm import GradNorm as GradNorm
 from rood.detectors.gram import Gram as Gram
+from rood.detectors.head import Head as Head
 from rood.detectors.jem import JEM as JEM
 from rood.detectors.klm import KLMatching as KLMatching
 from rood.detectors.knn import KNN as KNN

@@ -21,6 +21,7 @@ class Outputs(NamedTuple):
     features: Features  # the input of the linear head
     maps: tuple[Tensor, ...] = ()  # feature maps of the layers in `taps`
     keys: Int[Tensor, " b"] | None = None  # in fitting: one hash per image, of its pixels
+    head: Float[Tensor, " b"] | None = None  # of the scalar head, where there is one: high for OOD
 
 
 Network: TypeAlias = Callable[[Images], Outputs]  # a `Model`, or a function around one
@@ -72,6 +73,12 @@ class Model(nn.Module):
         return self._head[0]
 
     @property
+    def scalar_head(self) -> nn.Linear | None:
+        """The layer from the features to one number, high for OOD; None for most networks."""
+        found = getattr(self.net, "score", None)
+        return found if isinstance(found, nn.Linear) else None
+
+    @property
     def classes(self) -> int:
         """Number of classes."""
         return self.head.out_features
@@ -81,7 +88,12 @@ class Model(nn.Module):
         normal = self._normal(x)
         with watching([self.head, *self.layers(taps)]) as (head, *others):
             logits = logits_of(self.net(normal))
-        return Outputs(logits, head.inputs[0], tuple(m for seen in others for m in seen.outputs))
+        features = head.inputs[0]
+        maps = tuple(m for seen in others for m in seen.outputs)
+        scalar = self.scalar_head
+        return Outputs(
+            logits, features, maps, head=None if scalar is None else scalar(features)[:, 0]
+        )
 
     def _normal(self, x: Images) -> Images:
         normal = (x - self.mean) / self.std

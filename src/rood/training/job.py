@@ -115,12 +115,13 @@ def _trained(
 
 def start(recipe: Recipe, images: ImageSet) -> Model:
     """The untrained network of a recipe."""
+    architecture: dict[str, Any] = dict(recipe.architecture)
     net = backbones.create(
         recipe.backbone,
         classes=len(images.classes),
         channels=images.shape[0],
         seed=recipe.settings.seed,
-        **recipe.architecture,
+        **architecture,
     )
     if isinstance(net, Generative):
         some = images.thin(SETTLED).pixels()

@@ -26,15 +26,26 @@ def find(name: str) -> Callable[..., Backbone]:
 
 
 def create(
-    name: str, *, classes: int, channels: int = 3, seed: int = 0, **settings: Any
+    name: str,
+    *,
+    classes: int,
+    channels: int = 3,
+    seed: int = 0,
+    scored: bool = False,
+    **settings: Any,
 ) -> Backbone:
-    """The network called `name`, with initial weights that depend on the seed only."""
+    """The network called `name`, with initial weights that depend on the seed only.
+
+    scored: with a scalar head beside the classes, which the objective `joint` trains.
+    """
     architecture = find(name)
     with torch.device("meta"):  # does not use the global RNG
         try:
             net = architecture(classes=classes, channels=channels, **settings)
         except TypeError as e:
             raise InputError(f"{name} cannot be built with {settings}: {e}") from e
+        if scored:
+            net.add_score()
     net.to_empty(device="cpu")
     net.initialise(generator(seed, "weights", name))
     return net

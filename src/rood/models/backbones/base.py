@@ -42,6 +42,14 @@ class Backbone(nn.Module, ABC):
     def forward(self, x: Images) -> Logits:
         """Logits of normalised images."""
 
+    @final
+    def add_score(self) -> None:
+        """Add a scalar head on the features, `score`, that tells ID from OOD."""
+        if not isinstance(head := getattr(self, "head", None), nn.Linear):
+            raise CapabilityError(f"expected a linear head beside a scalar one in {self.name}")
+        self.score = nn.Linear(head.in_features, 1)
+        self._settings["scored"] = True
+
     @property
     def name(self) -> str:
         """The registry name, which is the file name."""

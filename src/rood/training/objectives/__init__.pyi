@@ -12,6 +12,7 @@ from rood.training.objectives.cross_entropy import CrossEntropy as CrossEntropy
 from rood.training.objectives.deep_ensemble import DeepEnsemble as DeepEnsemble
 from rood.training.objectives.energy_oe import EnergyOE as EnergyOE
 from rood.training.objectives.jem import JEM as JEM
+from rood.training.objectives.joint import Joint as Joint
 from rood.training.objectives.likelihood import Likelihood as Likelihood
 from rood.training.objectives.oe import OE as OE
 from rood.training.objectives.reconstruction import Reconstruction as Reconstruction
