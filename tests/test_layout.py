@@ -39,7 +39,7 @@ TOGETHER = {
     "tests/data": "derived",
     "tests/detectors": "logit_scores",
     "tests/evaluation": "engines_ray",
-    "tests/models": "real_libraries",
+    "tests/models": "real_libraries trust",
     "tests/report": "browser",
     "tests": "architecture doctests imagenet_example init layout own_model_example packaging",
     "tests/testing": "contracts mutants",

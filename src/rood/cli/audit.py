@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rood.evaluation.store import Results
 
 GATE = 3  # exit code where --fail-under is not met
+WEAK = "AUROC below {:g} or not to be believed, both sides attacked"
 
 
 @app.command()
@@ -114,9 +115,10 @@ def audit(
         "seed": seed,
         "batch_size": batch_size,
         "skip_bad": skip_bad,
+        "trust": trust,
     }
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
-    settings = _settings(config, given | {"trust": trust}, limit, tuned)
+    settings = _settings(config, given, limit, tuned)
     where = pick(engine, workers, address, settings.device)
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
@@ -127,8 +129,7 @@ def audit(
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json))
     _show(results, plan, as_json)
     if fail_under is not None and (weak := _below(results, plan, fail_under)):
-        why = f"AUROC below {fail_under:g} or not to be believed, both sides attacked"
-        typer.echo(f"gate: {why}: {weak}", err=True)
+        typer.echo(f"gate: {WEAK.format(fail_under)}: {weak}", err=True)
         raise typer.Exit(GATE)
 
 
