@@ -26,9 +26,9 @@ class Head(OutputDetector):
         """On a copy of the network whose head prefers colours to grey, for the contract checks."""
         model = scored(model)
         assert model.scalar_head is not None
-        size = 8
+        size = 28
         colours = torch.eye(model.mean.shape[1]).to(model.mean)
-        flat = torch.cat([colours.mean(dim=0, keepdim=True), colours])[:, :, None, None]
+        flat = torch.cat([colours.mean(dim=0, keepdim=True) / 2, colours])[:, :, None, None]
         with torch.no_grad():
             grey, *others = model(flat.expand(-1, -1, size, size)).features
             model.scalar_head.weight.copy_(grey - torch.stack(others).mean(dim=0))

@@ -1,4 +1,4 @@
-"""A scalar head beside the classes, for a network that is none of our backbones."""
+"""A scalar head beside the classes, for any network."""
 
 import copy
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rood.errors import CapabilityError
+from rood.models.backbones.base import Backbone
 from rood.models.model import Model, Outputs
 from rood.models.wrap import wrap
 from rood.seeds import generator
@@ -26,12 +27,15 @@ class Scored(nn.Module):
 
 def scored(model: Model, *, seed: int = 0) -> Model:
     """A copy of the model with an untrained scalar head."""
-    like = model.head.weight
+    net, like = copy.deepcopy(model.net), model.head.weight
     score = nn.Linear(model.head.in_features, 1, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         score.weight.normal_(generator=generator(seed, "scalar head"))
         score.bias.zero_()
-    net = Scored(copy.deepcopy(model.net), score.to(like))
+    if isinstance(net, Backbone):
+        net.add_score(score.to(like))
+    else:
+        net = Scored(net, score.to(like))
     return wrap(net, mean=model.mean.flatten().tolist(), std=model.std.flatten().tolist())
 
 

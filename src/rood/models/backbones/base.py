@@ -43,11 +43,11 @@ class Backbone(nn.Module, ABC):
         """Logits of normalised images."""
 
     @final
-    def add_score(self) -> None:
+    def add_score(self, score: nn.Linear | None = None) -> None:
         """Add a scalar head on the features, `score`, that tells ID from OOD."""
         if not isinstance(head := getattr(self, "head", None), nn.Linear):
             raise CapabilityError(f"expected a linear head beside a scalar one in {self.name}")
-        self.score = nn.Linear(head.in_features, 1)
+        self.score = nn.Linear(head.in_features, 1) if score is None else score
         self._settings["scored"] = True
 
     @property
