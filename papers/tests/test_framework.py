@@ -2,8 +2,8 @@
 
 import errno
 import json
+import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -147,14 +147,14 @@ def test_a_broken_part_is_an_error_after_all_others_are_done(tmp_path):
 
 def test_a_full_disk_ends_the_run_at_once(tmp_path, monkeypatch):
     toy = Toy()
-    real = Path.open
+    real = os.fsync
 
-    def full(path, mode="r", *more, **options):
-        if path.name == "rows.jsonl" and mode == "a":
+    def full(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/rows.jsonl"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(path, mode, *more, **options)
+        real(descriptor)
 
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ResultsError, match=r"cannot write to .*rows.jsonl \(no space left"):
         toy.run(tmp_path)
     assert toy.made == ["a"]
