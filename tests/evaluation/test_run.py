@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from interrupted import settings
+from safetensors.numpy import load_file, save_file
 from small_audit import small_command, small_files
 from toy_audit import audited, toy_case
 from toy_plan import assert_same
@@ -20,9 +21,10 @@ from typer.testing import CliRunner
 import rood
 from rood.attacks import WorstOf
 from rood.cli import app
-from rood.errors import ResultsError
+from rood.errors import ResultsError, RoodWarning
 from rood.evaluation.prepare import plan_audit
 from rood.evaluation.run import Run, run
+from rood.evaluation.store import Results, read_folder
 from rood.evaluation.tasks import SetAttack
 from rood.threat import Linf
 
@@ -125,17 +127,59 @@ def test_what_a_kill_leaves_behind_is_made_whole(case, undisturbed, tmp_path, ho
     assert_same(out, undisturbed)
 
 
-def test_a_damaged_file_of_scores_is_named(case, undisturbed, tmp_path):
+def flipped(file, place):
+    """Turn the last bit of one byte around, at a share of the file's length."""
+    content = bytearray(file.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.3, 0.6, 0.9, 1.0])
+def test_a_flipped_bit_in_any_file_of_scores_changes_no_byte(case, undisturbed, tmp_path, place):
     out = tmp_path / "out"
     subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
-    file = next(out.glob("scores/**/*.safetensors"))
-    file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(ResultsError, match="delete it and run again") as refusal:
+    for file in out.glob("scores/**/*.safetensors"):
+        flipped(file, place)
+    with pytest.warns(RoodWarning, match="changed or damaged: it is measured anew"):
         continued(case, out)
-    assert str(file) in str(refusal.value)
-    file.unlink()
-    continued(case, out)
     assert_same(out, undisturbed)
+
+
+def test_a_file_of_scores_without_a_checksum_is_measured_anew(case, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    for file in out.glob("scores/**/*.safetensors"):
+        save_file(load_file(file), file)
+    with pytest.warns(RoodWarning, match="it is measured anew"):
+        continued(case, out)
+    assert_same(out, undisturbed)
+
+
+def test_a_flipped_bit_in_the_cache_changes_no_row(case, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROOD_CACHE", str(tmp_path / "cache"))
+    continued(case, tmp_path / "first")
+    units = sorted((tmp_path / "cache/units").iterdir())
+    assert units
+    for i, file in enumerate(units):
+        flipped(file, (i + 1) / len(units))
+    with pytest.warns(RoodWarning, match="it is measured anew"):
+        continued(case, tmp_path / "second")
+    rows = [(f / "rows.jsonl").read_bytes() for f in (undisturbed, tmp_path / "second")]
+    assert rows[0] == rows[1]
+
+
+def test_changed_rows_of_a_finished_audit_are_said_and_made_again(case, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    rows = (out / "rows.jsonl").read_text()
+    (out / "rows.jsonl").write_text(rows.replace('"value": 0', '"value": 1', 1))
+    assert (out / "rows.jsonl").read_text() != rows
+    assert any("not what the audit wrote" in p for p in read_folder(out).problems)
+    with pytest.warns(RoodWarning, match="not what the audit wrote"):
+        _ = Results(out).rows
+    assert not any("not what" in p for p in read_folder(undisturbed).problems)
+    continued(case, out)
+    assert (out / "rows.jsonl").read_text() == rows
 
 
 def test_a_finished_run_is_not_repeated(case, undisturbed, tmp_path, monkeypatch):

@@ -291,7 +291,7 @@ def renew(
 
     begun: whether the folder has results. A warning of one sentence says what is measured anew.
     """
-    stored = {key: store.read(_place(key))[0] for key in (*found, ()) if store.has(_place(key))}
+    stored = {key: store.read(_place(key))[0] for key in (*found, ()) if store.intact(_place(key))}
     differ = {k for k in {*found, *stored} if not same(stored.get(k, {}), found.get(k, {}))}
     if why := _unknown(store, stored):
         differ = {*found, *stored}

@@ -104,6 +104,8 @@ class Manifest:
             "batch_size": plan.at_once(),
             "cost": self._cost(),
         }
+        if finished:
+            facts["rows_sha256"] = self.store.rows_checksum()
         notes = [*plan.about.get("notes", ()), *self._short_of_memory()]
         more = dict(plan.about) | ({"notes": notes} if notes else {})
         self.store.write_json("manifest.json", facts | more)

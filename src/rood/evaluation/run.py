@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +14,14 @@ import numpy as np
 
 from rood._files import expanded
 from rood.data.cache import VARIABLE as CACHE
-from rood.errors import InputError, ResultsError
+from rood.errors import InputError, ResultsError, RoodWarning
 from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
 from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
-from rood.evaluation.store import Store, readable_errors
+from rood.evaluation.store import SEAL, Store, readable_errors
 from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
 
@@ -230,6 +231,7 @@ class Finished:
     store: Store
     behaviour: Behaviour
     classes: dict[str, Arrays] = field(default_factory=dict)  # predicted for `inside`, by network
+    _whole: set[tuple[str, ...]] = field(default_factory=set)  # keys of files that were checked
     _left: dict[Task, set[Task]] = field(default_factory=dict)  # by set: its unfinished tasks
     _addresses: dict[Task, str] = field(default_factory=dict)
 
@@ -242,7 +244,10 @@ class Finished:
         """Whether all of a set is known, for one detector."""
         if not whole.detectors:
             return whole.model in self.classes
-        return self.store.has(whole.key(self.plan))
+        key = whole.key(self.plan)
+        if key not in self._whole and self._usable(self.store, key):
+            self._whole.add(key)
+        return key in self._whole
 
     def missing(self, whole: Task) -> list[Task]:
         """The tasks of a set, for one detector, that are still to be done."""
@@ -303,9 +308,19 @@ class Finished:
 
     def _valid(self, task: Task) -> bool:
         """Whether the task is done, by a network and a detector that do what these do."""
-        if not self._files.has(place := self._place(task)):
+        if not self._usable(self._files, place := self._place(task)):
             return False
         return same_packed(self._files.read(place, PREFIX)[0], self._probed(task))
+
+    def _usable(self, store: Store, key: tuple[str, ...]) -> bool:
+        """Whether a file is there and holds what was written; a damaged one is removed."""
+        if not store.has(key):
+            return False
+        if not (intact := store.intact(key)):
+            text = f"a file of scores in {store.path} was changed or damaged: it is measured anew"
+            warnings.warn(text, RoodWarning, stacklevel=2)
+            store.remove(key)
+        return intact
 
     def _read(self, task: Task) -> Found:
         if not self._valid(task):  # it was, when this run began
@@ -315,7 +330,7 @@ class Finished:
             )
         arrays, facts = self._files.read(self._place(task))
         arrays = {k: v for k, v in arrays.items() if not k.startswith(PREFIX)}
-        plain = {"direction"}
+        plain = {"direction", SEAL}
         return Found(arrays, {k: v if k in plain else json.loads(v) for k, v in facts.items()})
 
     @contextmanager

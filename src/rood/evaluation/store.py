@@ -16,7 +16,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
@@ -32,7 +32,9 @@ from rood.errors import CapabilityError, ResultsError, RoodWarning
 from rood.evaluation.rows import CLEAN, Arrays, Row
 
 Array = NDArray[np.float64]
+SEAL = "sha256"  # of arrays and facts, in the facts of every file of arrays
 FIELDS = tuple(f.name for f in fields(Row))
+CHANGED = "rows.jsonl is not what the audit wrote: run the audit again"
 _CACHED = "[0-9a-f]" * 32  # images, where the folder is the cache too
 OURS = (  # what may stand in a folder that has no manifest yet
     *("manifest.json*", "rows.jsonl*", "parts.jsonl*", "report.html*", "attack.safetensors*"),
@@ -85,9 +87,10 @@ class Store:
             self.folder.append(name, content)
 
     def write(self, key: tuple[str, ...], arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Write one file of arrays, with facts about them."""
+        """Write one file of arrays, with facts about them and a checksum of both."""
         text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
-        self.write_file(_file(key), save(arrays, metadata=text))
+        content = save(arrays, metadata=text | {SEAL: _checksum(arrays, text)})
+        self.write_file(_file(key), content)
 
     def has(self, key: tuple[str, ...]) -> bool:
         """Whether `write` has written this."""
@@ -95,7 +98,15 @@ class Store:
 
     def read(self, key: tuple[str, ...], prefix: str = "") -> tuple[Arrays, dict[str, str]]:
         """The arrays of one file whose names begin with `prefix`, and its facts."""
-        return _read(self.path / _file(key), prefix)
+        arrays, facts = _read(self.path / _file(key))
+        return {k: v for k, v in arrays.items() if k.startswith(prefix)}, facts
+
+    def intact(self, key: tuple[str, ...]) -> bool:
+        """Whether a file holds what `write` has written."""
+        try:
+            return SEAL in _read(self.path / _file(key))[1]
+        except ResultsError:
+            return False
 
     def remove(self, key: tuple[str, ...]) -> None:
         """Delete a file if it is there."""
@@ -118,9 +129,15 @@ class Store:
     def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
         """One fact of every file of scores that has it, after all facts of that file."""
         for file in self.folder.files("scores", ".safetensors"):
-            said = _read(self.path / file)[1]
-            if name in said:
-                yield said, json.loads(said[name])
+            with suppress(ResultsError):  # a damaged file is made again
+                said = _read(self.path / file)[1]
+                if name in said:
+                    yield said, json.loads(said[name])
+
+    def rows_checksum(self) -> str:
+        """Of rows.jsonl; the manifest of a finished audit has it."""
+        with readable_errors(self.path):
+            return hashlib.sha256(self.folder.read("rows.jsonl")).hexdigest()
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json; None where it is missing or damaged."""
@@ -293,8 +310,17 @@ def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:
         problems.append("rows.jsonl holds no number yet")
     elif not path.read_bytes().endswith(b"\n"):
         problems.append("the last line of rows.jsonl was cut off")
+    elif _changed(folder):
+        problems.append(CHANGED)
     # a continued run may write a number twice: the later one counts
     return tuple({_key(row): row for row in rows}.values())
+
+
+def _changed(folder: Path) -> bool:
+    """Whether rows.jsonl is another than the one that a finished audit wrote."""
+    store = Store(folder)
+    wrote = store.said("rows_sha256")
+    return wrote is not None and wrote != store.rows_checksum()
 
 
 def _key(r: Row) -> tuple[object, ...]:
@@ -340,14 +366,26 @@ def _origin(facts: Mapping[str, str]) -> Origin:
     return Origin(**values)
 
 
-def _read(path: Path, prefix: str = "") -> tuple[Arrays, dict[str, str]]:
+def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Arrays and facts; files of rood 0.1 have no checksum."""
     try:
         with safe_open(path, framework="numpy") as file:
-            names = [k for k in file.keys() if k.startswith(prefix)]  # noqa: SIM118
-            arrays = {k: file.get_tensor(k) for k in names}
-            return arrays, dict(file.metadata() or {})
-    except (SafetensorError, OSError) as e:
+            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+            facts = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
+    said = {k: v for k, v in facts.items() if k != SEAL}
+    if SEAL in facts and facts[SEAL] != _checksum(arrays, said):
+        raise ResultsError(f"{path} was changed after it was written: delete it and run again")
+    return arrays, facts
+
+
+def _checksum(arrays: Arrays, facts: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, value in sorted(arrays.items()):
+        digest.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, repr=False)
@@ -391,6 +429,8 @@ class Results:
     @property
     def rows(self) -> tuple[Row, ...]:
         """Every row, in the order in which it was written."""
+        if _changed(self.folder):
+            warnings.warn(f"{self.folder}: {CHANGED}", RoodWarning, stacklevel=2)
         return tuple(read_rows(self.folder))
 
     def find(self, **fields: object) -> tuple[Row, ...]:
