@@ -92,7 +92,6 @@ def audit(
     """
     from rood import api
     from rood._offline import go_offline
-    from rood.cli.show import waiting
     from rood.evaluation.engines import pick
 
     if offline:
@@ -123,9 +122,7 @@ def audit(
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
     with _no_early_exit():
-        with waiting("loading images and fitting detectors", quiet=as_json):
-            plan = api.plan(settings, out)
-        _tell(plan)
+        plan = _planned(settings, out, as_json)
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json))
     _show(results, plan, as_json)
     if fail_under is not None and (weak := _below(results, plan, fail_under)):
@@ -150,6 +147,16 @@ def _settings(
     if chosen := {k: v for k, v in attack.items() if v is not None}:
         changes["attack_options"] = base.attack_options | chosen
     return dataclasses.replace(base, **changes)
+
+
+def _planned(settings: "AuditSettings", out: Path, quiet: bool) -> "Plan":
+    from rood import api
+    from rood.cli.show import waiting
+
+    with waiting("loading images and fitting detectors", quiet=quiet):
+        plan = api.plan(settings, out)
+    _tell(plan)
+    return plan
 
 
 def _tell(plan: "Plan") -> None:
