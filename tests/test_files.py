@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rood._files import Folder, write_whole
+from rood._files import Folder, for_spreadsheets, from_spreadsheets, write_whole
 from rood.errors import RoodWarning
 
 WRITER = """
@@ -170,3 +170,17 @@ def test_a_file_system_without_locks_costs_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr("rood._files.fcntl.flock", none)
     with pytest.warns(RoodWarning, match="has no locks"), Folder(tmp_path).locked():
         pass
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+a", "-x", "@SUM(A1)", "'=1", "\t=1", "a", "'a", "", "-1.5", "-inf"]
+)
+def test_formulas_are_text_in_a_spreadsheet_and_come_back(text):
+    cell = for_spreadsheets(text)
+    runs = text.startswith(("=", "+", "-", "@", "\t")) and text not in ("-1.5", "-inf")
+    assert str(cell).startswith("'") == (runs or text.startswith("'"))
+    assert from_spreadsheets(str(cell)) == text
+
+
+def test_numbers_stay_numbers_in_a_spreadsheet():
+    assert [for_spreadsheets(v) for v in (-1.5, -2, None)] == [-1.5, -2, None]

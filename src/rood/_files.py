@@ -20,6 +20,7 @@ from typing import BinaryIO
 from rood.errors import DataError, RoodWarning
 
 LINK = "a link stands there, which rood does not follow: remove the link"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how text begins that a spreadsheet runs
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -43,6 +44,23 @@ def shown(path: Path) -> str:
 def as_utf8(name: str) -> str:
     """A file name that can be written as UTF-8; other bytes are escaped."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def for_spreadsheets(cell: object) -> object:
+    """A cell of a CSV table; text that a spreadsheet would run as a formula gets a leading '."""
+    if not isinstance(cell, str) or not cell.lstrip("'").startswith(FORMULAS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return "'" + cell
+    return cell
+
+
+def from_spreadsheets(cell: str) -> str:
+    """The text that `for_spreadsheets` was given."""
+    formula = cell.startswith("'") and cell.lstrip("'").startswith(FORMULAS)
+    return cell[1:] if formula else cell
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -103,3 +103,15 @@ def test_a_training_leaves_a_folder_of_somebody_else_alone(images: Path, tmp_pat
     with pytest.raises(RoodError, match="found a link: remove it"):
         job.run(once(images), tmp_path / "net.safetensors", "")
     assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"
+
+
+def test_a_second_training_into_the_same_folder_waits_or_goes_elsewhere(
+    images: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "net.safetensors"
+    epochs = job.run(once(images), out, "")
+    next(epochs)
+    with pytest.raises(RoodError, match="another training is writing to"):
+        next(job.run(once(images), out, ""))
+    epochs.close()  # releases the lock
+    assert len(list(job.run(once(images), out, ""))) == 1

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from rood import data, detectors
-from rood._files import Folder
+from rood._files import Folder, for_spreadsheets, from_spreadsheets
 from rood.attacks.base import Attack, Best, Goal
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
@@ -129,7 +129,8 @@ class ScoresTable:
                 f"expected the scores of attacked images in {self.path}, got another table: "
                 "choose another folder"
             )
-        return [dict(zip(COLUMNS, row, strict=True)) for row in rows if len(row) == len(COLUMNS)]
+        whole = [map(from_spreadsheets, row) for row in rows if len(row) == len(COLUMNS)]
+        return [dict(zip(COLUMNS, row, strict=True)) for row in whole]
 
     def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Write the table with these rows only."""
@@ -156,7 +157,8 @@ class ScoresTable:
 
 def _lines(rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    cells = (map(for_spreadsheets, row) for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue().encode()
 
 

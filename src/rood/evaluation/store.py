@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from rood._files import Folder
+from rood._files import Folder, for_spreadsheets, from_spreadsheets
 from rood._moved import without_removed
 from rood.errors import CapabilityError, ResultsError, RoodWarning
 from rood.evaluation.rows import CLEAN, Arrays, Row
@@ -485,7 +485,8 @@ class Results:
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, FIELDS)
             table.writeheader()
-            table.writerows(asdict(r) for r in self.rows)
+            rows = map(asdict, self.rows)
+            table.writerows({k: for_spreadsheets(v) for k, v in row.items()} for row in rows)
 
     def to_pandas(self) -> Any:
         """All rows as a DataFrame. Needs pandas."""
@@ -535,7 +536,7 @@ def _parsed(line: dict[str, Any], where: str) -> Row:
             elif name in ("low", "high"):
                 values[name] = float(text) if text else None
             else:
-                values[name] = text or ""
+                values[name] = from_spreadsheets(text or "")
         except (ValueError, TypeError, KeyError) as e:
             raise ResultsError(f"expected a number as {name!r} in {where}, got {text!r}") from e
     return Row(**values)

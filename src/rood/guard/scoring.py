@@ -10,7 +10,7 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from rood._files import as_utf8
+from rood._files import as_utf8, for_spreadsheets
 from rood.data.images import EXTENSIONS, decode, resize
 from rood.errors import DataError, expect
 from rood.evaluation.run import Step
@@ -124,5 +124,6 @@ def images_below(root: Path) -> list[Path]:
 
 
 def _write(table: TextIO, rows: Iterable[Sequence[object]]) -> None:
-    csv.writer(table, lineterminator="\n").writerows(rows)
+    cells = (map(for_spreadsheets, row) for row in rows)
+    csv.writer(table, lineterminator="\n").writerows(cells)
     table.flush()

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,26 @@ def run(
         unseen += [] if recipe.held_out else [divided["calibrate"]]
         against = outliers.load(recipe.outliers, fit, unseen, skip_bad=recipe.skip_bad)
     facts = _facts(recipe, divided, against) | {"command": command}
-    return _trained(recipe, divided, against, out, folder, facts, torch.device(device), half)
+    epochs = _trained(recipe, divided, against, out, folder, facts, torch.device(device), half)
+    return _alone(folder, epochs)
+
+
+def _alone(folder: Path, epochs: Iterator[Epoch]) -> Iterator[Epoch]:
+    """The epochs, under the lock of their folder; the first of several processes holds it."""
+    with ExitStack() as stack:
+        try:
+            if first():
+                stack.enter_context(Folder(folder).locked())
+        except BlockingIOError as e:
+            raise CheckpointError(
+                f"another training is writing to {folder}: wait for it or choose another folder"
+            ) from e
+        except OSError as e:
+            reason = (e.strerror or str(e)).lower()
+            raise CheckpointError(
+                f"cannot write to {folder} ({reason}): choose another folder"
+            ) from e
+        yield from epochs
 
 
 def _trained(
