@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
-.PHONY: demo test test-all check bench peers nightly docs dist clean
+.PHONY: demo test test-all check bench peers nightly campaign docs dist clean
 
 demo: $(DEMO)
 	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
@@ -51,6 +51,10 @@ $(PEERS)/vision: $(DEV)
 
 nightly: test-all
 	$(BIN)/rood reproduce --all --size tiny --out reproduction
+
+# mutated files, kills, flipped bits and faults in a sandbox: under an hour; writes the rows of docs/reliability.md
+campaign: $(DEV)
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m campaign --rows docs/results/reliability.jsonl
 
 docs: $(DEV)
 	$(BIN)/python -m tools.generate

@@ -28,6 +28,7 @@ RELATED = [
 MIRRORS = {
     "tests": LIBRARY,
     "tests/benchmarks": ROOT / "benchmarks",
+    "tests/campaign": ROOT / "tests" / "campaign",
     "tests/tools": ROOT / "tools",
     "papers/tests": PACKAGES[1],
     "zoo/tests": PACKAGES[2],
