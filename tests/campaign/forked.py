@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rood.errors import RoodError
@@ -85,7 +86,7 @@ def _work(function: Callable[[], Any], said: int, sent: int) -> None:
     os.setpgid(0, 0)
     for i, fd in enumerate((os.open(os.devnull, os.O_RDONLY), said, said)):
         os.dup2(fd, i)
-    held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + ADDRESS_SPACE, resource.RLIM_INFINITY))
     before = _peak()
     value, error = None, ""

@@ -1,4 +1,4 @@
-"""The commands that are disturbed, the small files they work on, and what two clean runs agree on."""
+"""The commands that are disturbed, their small files, and what two clean runs agree on."""
 
 import hashlib
 import itertools
