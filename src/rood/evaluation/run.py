@@ -21,7 +21,7 @@ from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
-from rood.evaluation.store import SEAL, Store, readable_errors
+from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
 
@@ -330,8 +330,8 @@ class Finished:
             )
         arrays, facts = self._files.read(self._place(task))
         arrays = {k: v for k, v in arrays.items() if not k.startswith(PREFIX)}
-        plain = {"direction", SEAL}
-        return Found(arrays, {k: v if k in plain else json.loads(v) for k, v in facts.items()})
+        said = {k: v if k == "direction" else json.loads(v) for k, v in facts.items()}
+        return Found(arrays, said)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

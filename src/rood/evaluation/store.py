@@ -104,7 +104,7 @@ class Store:
     def intact(self, key: tuple[str, ...]) -> bool:
         """Whether a file holds what `write` has written."""
         try:
-            return SEAL in _read(self.path / _file(key))[1]
+            return _read_sealed(self.path / _file(key))[2]
         except ResultsError:
             return False
 
@@ -367,17 +367,22 @@ def _origin(facts: Mapping[str, str]) -> Origin:
 
 
 def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Arrays and facts; files of rood 0.1 have no checksum."""
+    """Arrays and facts of a file that was not changed."""
+    return _read_sealed(path)[:2]
+
+
+def _read_sealed(path: Path) -> tuple[Arrays, dict[str, str], bool]:
+    """Arrays, facts, and whether a checksum vouches for them; files of rood 0.1 have none."""
     try:
         with safe_open(path, framework="numpy") as file:
             arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
             facts = dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise ResultsError(f"cannot read {path} ({e}): delete it and run again") from e
-    said = {k: v for k, v in facts.items() if k != SEAL}
-    if SEAL in facts and facts[SEAL] != _checksum(arrays, said):
+    seal = facts.pop(SEAL, None)
+    if seal is not None and seal != _checksum(arrays, facts):
         raise ResultsError(f"{path} was changed after it was written: delete it and run again")
-    return arrays, facts
+    return arrays, facts, seal is not None
 
 
 def _checksum(arrays: Arrays, facts: Mapping[str, str]) -> str:
