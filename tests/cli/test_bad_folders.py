@@ -97,7 +97,9 @@ def test_hostile_names_of_files_and_sets_are_just_names(here):
     assert "<script>x" not in (here / "out" / "report.html").read_text()
     (outside / "bad\nline.png").write_bytes(b"x")
     refused(invoke(here, "--outside", str(outside), "--out", str(here / "b")), "bad\\nline.png")
-    nameless = CliRunner().invoke(app, ["audit", "--model", "a\nb\x1b[31m"])
+    nameless = CliRunner().invoke(
+        app, ["audit", "--model", "a\nb\x1b[31m", "--inside", "x", "--outside", "x"]
+    )
     refused(nameless, "no trained network")
     assert "\x1b" not in nameless.stderr
 

@@ -86,6 +86,13 @@ CASES = {
     "nan eps": (lambda h: ["--eps", "nan"], ["eps >= 0", "nan"]),
     "garbage eps": (lambda h: ["--eps", "0.1,lots"], ["linf:8/255", "'lots'"]),
     "unknown norm": (lambda h: ["--eps", "linv:0.1"], ["norm", "'linv'", "'linf'"]),
+    "eps of nothing": (lambda h: ["--eps", "0"], ["budget above 0", "linf:0", "--eps none"]),
+    "a gate in percent": (lambda h: ["--fail-under", "70"], ["0 to 1", "70", "mean 0.7?"]),
+    "a gate of nan": (lambda h: ["--fail-under", "nan"], ["0 to 1", "nan"]),
+    "the same images twice": (
+        lambda h: ["--outside", f"x={h / 'inside.npz'}"],
+        ["ID images too", "'x'"],
+    ),
     "no eps": (lambda h: ["--eps", ""], ["--eps"]),
     "no steps": (lambda h: ["--steps", "0"], ["steps >= 1", "0"]),
     "detector": (lambda h: ["--detectors", "mahalanobi"], ["did you mean 'mahalanobis'?"]),
@@ -167,6 +174,36 @@ def test_wrong_settings_files_are_refused_in_one_line(here, case):
     more = ["--detectors", "knn,mahalanobis,vim"]
     refused(invoke(here, *more, toml=toml), *words)
     assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "missing"),
+    [
+        (["audit"], (), "--inside"),
+        (["audit"], ("--inside", "inside.npz"), "--outside"),
+        (["audit"], ("--outside", "stripes.npz"), "--inside"),
+        (["fit"], (), "--inside"),
+        (["attack", "--direction", "look_out"], (), "--inside"),
+        (["attack"], ("--inside", "inside.npz"), "--images"),
+    ],
+)
+def test_digits_never_stand_in_for_images_of_somebodys_network(here, command, given, missing):
+    out = ["--out", str(here / "out")]
+    result = CliRunner().invoke(app, [*command, "--model", "net.safetensors", *given, *out])
+    refused(result, f"expected {missing} beside", "net.safetensors", f"{missing} folder:DIR")
+    assert not (here / "out").exists()
+
+
+def test_mean_and_std_of_8_bit_pixels_are_refused(here, monkeypatch):
+    (here / "own_for_mean.py").write_text(
+        "from rood.models import backbones\n"
+        "make = lambda: backbones.create('small_cnn', classes=3, channels=3, width=4)\n"
+    )
+    monkeypatch.syspath_prepend(str(here))
+    images = ["--inside", str(here / "inside.npz"), "--outside", f"x={here / 'stripes.npz'}"]
+    given = ["--model", "own_for_mean:make", "--mean", "33", "--std", "78", *images]
+    result = CliRunner().invoke(app, ["audit", *given, "--out", str(here / "out")])
+    refused(result, "[0, 1]", "33", "by 255")
 
 
 def test_a_settings_file_that_is_not_there(here):

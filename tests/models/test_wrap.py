@@ -288,3 +288,19 @@ def test_threads_do_not_see_each_other_s_features(world):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_three_means_for_grey_images_are_refused():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    model = wrap(net, mean=(0.4,) * 3, std=(0.2,) * 3)
+    with pytest.raises(InputError, match="one for each of 1 channels, got 3"):
+        model(torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize("wrong", [{"mean": (123.7,)}, {"std": (58.4,)}, {"mean": (-0.1,)}])
+def test_normalisation_of_8_bit_pixels_is_refused(wrong):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    with pytest.raises(
+        InputError, match=r"pixels in \[0, 1\].*divide those of 8-bit pixels by 255"
+    ):
+        wrap(net, **wrong)

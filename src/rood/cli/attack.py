@@ -31,7 +31,7 @@ def attack(
     tier: Annotated[str | None, options.TIER] = None,
     steps: Annotated[int | None, options.STEPS] = None,
     restarts: Annotated[int | None, options.RESTARTS] = None,
-    inside: Annotated[str, options.INSIDE] = "digits:inside",
+    inside: Annotated[str, options.INSIDE] = "",
     train: Annotated[str | None, options.TRAIN] = None,
     format_: Annotated[
         str, typer.Option("--format", help="png (8 bits, still within eps) or npz (float).")
@@ -52,7 +52,7 @@ def attack(
     """
     from rood import api
     from rood.cli.show import note, progress, waiting
-    from rood.evaluation.settings import AuditSettings
+    from rood.evaluation.settings import AuditSettings, refuse_demo_images
 
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
     settings = AuditSettings(
@@ -71,6 +71,7 @@ def attack(
         trust=trust,
     )
     if images is None and direction != "look_out":
+        refuse_demo_images(settings.models, "--images")
         images = "digits:near"
     with waiting("loading images and fitting the detector"):
         crafting = api.plan_crafting(settings, images, direction, format_)

@@ -94,6 +94,7 @@ def audit(
     from rood._offline import go_offline
     from rood.evaluation.engines import pick
 
+    _check_bar(fail_under)
     if offline:
         go_offline()
     given: dict[str, Any] = {
@@ -128,6 +129,14 @@ def audit(
     if fail_under is not None and (weak := _below(results, plan, fail_under)):
         typer.echo(f"gate: {WEAK.format(fail_under)}: {weak}", err=True)
         raise typer.Exit(GATE)
+
+
+def _check_bar(bar: float | None) -> None:
+    from rood.errors import expect
+
+    if bar is not None:
+        do = f"did you mean {bar / 100:g}?"
+        expect(0 <= bar <= 1, "an AUROC from 0 to 1 for --fail-under", bar, do=do)
 
 
 def _settings(

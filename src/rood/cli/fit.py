@@ -16,7 +16,7 @@ def fit(
     mean: Annotated[str | None, options.MEAN] = None,
     std: Annotated[str | None, options.STD] = None,
     detector: Annotated[str, options.DETECTOR] = "msp",
-    inside: Annotated[str, options.INSIDE] = "digits:inside",
+    inside: Annotated[str, options.INSIDE] = "",
     train: Annotated[str | None, options.TRAIN] = None,
     rate: Annotated[
         float, typer.Option(help="False-alarm rate: the share of ID images to reject.")

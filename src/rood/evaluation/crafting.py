@@ -31,7 +31,7 @@ from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.plan import check_numbers, settings_of
 from rood.evaluation.prepare import made_attack, prepare
 from rood.evaluation.run import Step
-from rood.evaluation.settings import AuditSettings
+from rood.evaluation.settings import AuditSettings, with_images
 from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import join, score_clean
 from rood.goals import look_in, look_out
@@ -175,6 +175,7 @@ def plan_crafting(s: AuditSettings, images: str | None, direction: str, kind: st
     detectors.registry.get(detector_name)  # "all" is none
     check_numbers(s.seed, s.batch_size)
     threat, attack = parse(text), made_attack(s)
+    s = with_images(s, outside=False)
     bench = prepare(s)
     ((_, fitted),) = bench.detectors.items()
     tested = bench.inside.thin(s.limit)

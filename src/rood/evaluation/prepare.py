@@ -13,13 +13,13 @@ from rood import config, data, detectors
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
 from rood.data.base import SHARES, SPLIT_RULE, ImageSet, Shape, at_once, refuse_overlap, split
-from rood.data.contamination import contamination
+from rood.data.contamination import contamination, equal
 from rood.detectors.base import Detector
 from rood.device import pick_device
-from rood.errors import CapabilityError, InputError, RoodError
+from rood.errors import CapabilityError, InputError, RoodError, expect
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan, check_enough
-from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings
+from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
 from rood.evaluation.tasks import accuracy
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
@@ -29,7 +29,7 @@ from rood.models.model import Model
 from rood.models.sources.base import ForeignNetwork
 from rood.models.wrap import without_features
 from rood.registry import unknown
-from rood.threat import parse
+from rood.threat import Threat, parse
 
 # fixed: fitted values differ in their last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
@@ -39,6 +39,7 @@ OTHERS_SHARES = {"fit": 0.5, "calibrate": 0.2, "test": 0.3}
 QUICK_STEPS = 20  # of PGD by default
 OF_PGD = {"steps", "step", "restarts"}  # options that say which attack is meant
 CHANCE_IMAGES = 200  # on which accuracy is checked before anything is attacked
+MOST_SAME = 0.5  # share of an OOD set that are ID images: more is a mistake, not contamination
 NEAR = 0.1  # of the way from chance to perfect: what still counts as near chance
 
 Networks = Mapping[str, tuple[Model, dict[str, Any]]]  # each with its card, by a short name
@@ -61,6 +62,7 @@ class Bench:
 
 def prepare(s: AuditSettings) -> Bench:
     """Load networks and images, and fit the detectors."""
+    s = with_images(s, outside=False)
     makers, device = _makers(s), pick_device(s.device)
     return _fitted(s, makers, device, *_loaded(s))
 
@@ -71,12 +73,13 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     earlier: what the manifest of the run to continue says about its time limit.
     """
     start = perf_counter()
-    threats, makers, attack = [parse(t) for t in s.threats], _makers(s), made_attack(s)
+    s = with_images(s, outside=True)
+    threats, makers, attack = _threats(s), _makers(s), made_attack(s)
     device = pick_device(s.device)
     networks, parts = _loaded(s)
     ours, most = list(parts.values()), _at_most(s)
     # before the detectors are fitted, which takes longer
-    outside = {n: _beside(ours, spec, s, most, _groups(s, n)) for n, spec in s.outside.items()}
+    outside = {n: _outside(ours, n, s, most) for n in s.outside}
     bench = _fitted(s, makers, device, networks, parts)
     fitted, limit, about = bench.detectors, s.limit, dict(bench.about)
     if s.budget is not None:
@@ -97,6 +100,18 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         batch_size=s.batch_size,
         about=about,
     )
+
+
+def _threats(s: AuditSettings) -> list[Threat]:
+    threats = [parse(t) for t in s.threats]
+    for threat in threats:
+        expect(
+            threat.eps > 0,
+            "a budget above 0 to attack with",
+            threat,
+            do="--eps none attacks nothing",
+        )
+    return threats
 
 
 def made_attack(s: AuditSettings) -> Attack:
@@ -225,6 +240,18 @@ def _groups(s: AuditSettings, name: str) -> str | None:
         if known not in ("*", "inside", *s.outside):
             raise unknown("image set to group", known, ["inside", *s.outside])
     return s.groups.get(name, s.groups.get("*"))
+
+
+def _outside(ours: Sequence[ImageSet], name: str, s: AuditSettings, limit: int | None) -> ImageSet:
+    """One OOD set; refused where most of it is the ID images."""
+    images = _beside(ours, s.outside[name], s, limit, _groups(s, name))
+    same, n = int(equal(images, ours).sum()), len(images)
+    if same > MOST_SAME * n:
+        raise InputError(
+            f"expected other images for --outside than for --inside, got {same} of {n} in {name!r} "
+            "that are ID images too: give images of things that the network does not know"
+        )
+    return images
 
 
 def _beside(

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rood import config
-from rood.errors import ConfigError, expect_trust
+from rood.errors import ConfigError, InputError, expect_trust
 from rood.models.load import is_function
 
+DEMO_INSIDE = "digits:inside"
 DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches"}
 
 # one of each kind, and the most used
@@ -24,8 +25,8 @@ class AuditSettings:
     mean: tuple[float, ...] = ()  # none: what the network's source says
     std: tuple[float, ...] = ()
     size: str | None = None  # of the images, "32" or "32x48"; None: what the networks take
-    inside: str = "digits:inside"
-    outside: dict[str, str] = field(default_factory=lambda: dict(DEMO_OUTSIDE))
+    inside: str = ""  # none: the demo's, see `with_images`
+    outside: dict[str, str] = field(default_factory=dict)
     # by image set ("inside", a name of `outside`, or "*" for all): "folder", or a column or array
     groups: dict[str, str] = field(default_factory=dict)
     train: str | None = None  # fits the detectors; None: a part of `inside` does
@@ -49,6 +50,24 @@ def read_settings(path: Path, *, trust: bool = False) -> AuditSettings:
     if "trust" in values:
         raise ConfigError(f"{path.name}: a file cannot trust itself: give --trust, or trust=True")
     return replace(config.build(AuditSettings, values, path.name), trust=trust)
+
+
+def with_images(s: AuditSettings, *, outside: bool) -> AuditSettings:
+    """The settings with images: those that were named, or the demo's for the demo's networks."""
+    named = {"--inside": bool(s.inside)} | ({"--outside": bool(s.outside)} if outside else {})
+    for option in (option for option, given in named.items() if not given):
+        refuse_demo_images(s.models, option)
+    return replace(s, inside=s.inside or DEMO_INSIDE, outside=s.outside or dict(DEMO_OUTSIDE))
+
+
+def refuse_demo_images(models: tuple[str, ...], option: str) -> None:
+    """Refuse to measure somebody's network on digits because no images were named."""
+    for name in models:
+        if not name.startswith("digits-"):
+            raise InputError(
+                f"expected {option} beside --model {name!r}, got none: name your images, such as "
+                f"{option} folder:DIR or {option} npz:FILE; only the demo's networks have their own"
+            )
 
 
 def refuse_code(s: AuditSettings, path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rood.errors import CapabilityError, InputError
+from rood.errors import CapabilityError, InputError, expect
 from rood.models.taps import last_of_each_size, watching
 from rood.registry import unknown
 from rood.shapes import Features, Images, Logits
@@ -66,6 +66,11 @@ class Model(nn.Module):
             self.register_buffer(name, tensor.view(1, -1, 1, 1))
         if not (self.std > 0).all():
             raise InputError(f"expected every std > 0, got {tuple(std)}")
+        if not ((self.mean >= 0) & (self.mean <= 1)).all() or not (self.std <= 1).all():
+            raise InputError(
+                "expected mean and std of pixels in [0, 1], got "
+                f"{tuple(mean)} and {tuple(std)}: divide those of 8-bit pixels by 255"
+            )
 
     @property
     def head(self) -> nn.Linear:
@@ -130,6 +135,9 @@ class Model(nn.Module):
         """Check on the first batch that the head produces the logits, and that they are logits."""
         if self._confirmed:
             return
+        channels, given = x.shape[1], max(self.mean.numel(), self.std.numel())
+        what = f"one mean and std, or one for each of {channels} channels"
+        expect(given in (1, channels), what, given)
         normal = self._normal(x)
         linear = {n: m for n, m in self.net.named_modules() if isinstance(m, nn.Linear)}
         modes = [(m, m.training) for m in self.net.modules()]
