@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
-.PHONY: demo test test-all check bench peers nightly campaign docs dist clean
+.PHONY: demo test test-all check bench peers nightly campaign generate dist clean
 
 demo: $(DEMO)
 	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
@@ -52,11 +52,12 @@ $(PEERS)/vision: $(DEV)
 nightly: test-all
 	$(BIN)/rood reproduce --all --size tiny --out reproduction
 
-# mutated files, kills, flipped bits and faults in a sandbox: under an hour; writes the rows of docs/reliability.md
+# mutated files, kills, flipped bits and faults in a sandbox: under an hour; writes the rows of docs/evidence/reliability.md
 campaign: $(DEV)
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m campaign --rows docs/results/reliability.jsonl
 
-docs: $(DEV)
+# stubs for editors, the reference and the pages whose numbers are rows
+generate: $(DEV)
 	$(BIN)/python -m tools.generate
 
 # sdists and wheels of the three distributions; two builds of one commit give the same bytes

@@ -1,7 +1,7 @@
 """`make bench`: measure every claim of this folder, each in a separate process.
 
 `python -m benchmarks scoring attack` measures these alone. Rows go to docs/results, from which
-`make docs` makes docs/performance.md.
+`make generate` makes docs/evidence/performance.md.
 """
 
 import os

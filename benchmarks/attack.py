@@ -1,6 +1,6 @@
 """Claim: PGD-40 and APGD-40 cost at most 1.05 of 41 bare forward and backward passes.
 
-Beside other libraries' PGD: `make peers`, docs/attack-strength.md.
+Beside other libraries' PGD: `make peers`, docs/evidence/attack-strength.md.
 """
 
 import sys

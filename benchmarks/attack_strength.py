@@ -6,7 +6,7 @@
 
 `train` writes plain, adv and aloe.safetensors to --networks; CIFAR-10 is in --cifar10. --data holds
 the packs cifar10_test, cifar100_test, svhn_test5k and, for ALOE's outliers, tinyimagenet_train5k_32
-and cifar100_train25k. `make docs` makes docs/attack-strength.md of the rows.
+and cifar100_train25k. `make generate` makes docs/evidence/attack-strength.md of the rows.
 
 Strength is counted in goal units up to `enough`: an image that has passed every clean image of the
 other side cannot change a rank any more.

@@ -1,7 +1,7 @@
 """Claim: the 95 % intervals of `rood.metrics.summary` hold the truth in at least 92 % of samples.
 
 Scores are normal on both sides, so that the true value of every metric is known. Writes
-docs/results/intervals.jsonl, from which `make docs` makes docs/intervals.md.
+docs/results/intervals.jsonl, from which `make generate` makes docs/evidence/intervals.md.
 `python -m benchmarks.intervals`: about 6 minutes on one core.
 """
 

@@ -1,4 +1,4 @@
-"""docs/detectors.md, from the rows that `benchmarks.peers.openood` wrote on a GPU."""
+"""docs/evidence/detectors.md, from the rows that `benchmarks.peers.openood` wrote on a GPU."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/flags.md, from the checks themselves."""
+"""docs/understand/flags.md, from the checks themselves."""
 
 import inspect
 import math

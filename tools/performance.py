@@ -1,4 +1,4 @@
-"""docs/performance.md from the rows that `make bench` and two scripts for a GPU wrote."""
+"""docs/evidence/performance.md from the rows that `make bench` and two scripts for a GPU wrote."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""docs/reproduction/*.md: what became of each paper's claims, from the rows that `rood reproduce` wrote.
+"""docs/evidence/papers/*.md: what became of each paper's claims, from the rows that `rood reproduce` wrote.
 
     python -m tools.reproduction --page reproduction.html     every cell and figure, as one HTML page
 
@@ -38,7 +38,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """Every page, by file name."""
     every = rows()
     found = sections(every, about())
-    yield "README.md", TEXT["index"].format(tally=_tally(found), missing=_missing(found))
+    yield "index.md", TEXT["index"].format(tally=_tally(found), missing=_missing(found))
     for paper in PAPERS:
         mine = [s for s in found if _of(s.name) == paper]
         parts = [
@@ -48,7 +48,7 @@ def pages() -> Iterator[tuple[str, str]]:
             *_stronger(every, paper),
             *_why(mine),
         ]
-        data = f"All cells: [papers/results/{paper}.jsonl](../../papers/results/{paper}.jsonl)."
+        data = f"All cells: [papers/results/{paper}.jsonl](../../../papers/results/{paper}.jsonl)."
         yield f"{paper}.md", "\n\n".join([*parts, data]) + "\n"
 
 
@@ -89,7 +89,9 @@ def _missing(found: list[Section]) -> str:
 def _summary(found: list[Section]) -> str:
     counts = zip(_counts(found), OUTCOMES, strict=True)
     said = ", ".join(f"{n} {outcome}" for n, outcome in counts)
-    return f"{len(found)} experiments; claims: {said}. How to read an outcome: [README](README.md)."
+    return (
+        f"{len(found)} experiments; claims: {said}. How to read an outcome: [the index](index.md)."
+    )
 
 
 def _claims(found: list[Section]) -> Iterator[str]:
@@ -138,7 +140,7 @@ def _table(head: tuple[str, ...], lines: list[tuple[object, ...]]) -> str:
 
 
 def main() -> None:
-    """The HTML page; `make docs` writes the others."""
+    """The HTML page; `make generate` writes the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, required=True)
     print(write_page(rows(), about(), parser.parse_args().page))

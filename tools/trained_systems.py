@@ -1,4 +1,4 @@
-"""The tables of docs/trained-systems.md, from papers/results/liang.jsonl."""
+"""The tables of docs/evidence/trained-systems.md, from papers/results/liang.jsonl."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from rood_papers.framework.cells import Cell, read_rows
 from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "trained-systems.md"
+PAGE = ROOT / "docs" / "evidence" / "trained-systems.md"
 ROWS = ROOT / "papers" / "results" / "liang.jsonl"
 Values = dict[tuple[str, str], Cell]  # by attack and metric
 

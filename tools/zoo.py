@@ -1,4 +1,4 @@
-"""docs/zoo.md from the cards of the zoo and the rows of `rood_zoo.table` and `rood_zoo.verdict`."""
+"""docs/evidence/zoo.md from the cards of the zoo and the rows of `rood_zoo.table` and `rood_zoo.verdict`."""
 
 from collections import Counter
 from collections.abc import Iterator

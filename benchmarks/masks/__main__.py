@@ -5,7 +5,7 @@
     python -m benchmarks.masks --only flip --only ripple --out DIR
 
 24 digits a side, Linf 0.1, on a CPU. Rows go to docs/results/attack-masks*.jsonl; what is there is
-not measured again. `make docs` makes the gallery in docs/attack-strength.md of them.
+not measured again. `make generate` makes the gallery in docs/evidence/attack-strength.md of them.
 """
 
 import argparse

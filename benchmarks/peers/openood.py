@@ -6,7 +6,7 @@ r"""Every detector on CIFAR-10 ResNet-18s: clean AUROC beside OpenOOD's, then bo
 --cifar10 is the folder of CIFAR-10 as for `cifar10:train`; --data holds the packs cifar100_test,
 tinyimagenet_val_32, svhn_test5k, dtd10_32, scenes6_32 and mnist_test. The network of a seed is in
 DIR/seedN of --run; `score` writes a JSON line per number to detectors-cifar10-seedN.jsonl, from
-which `make docs` makes docs/detectors.md. Runs of different seeds are independent.
+which `make generate` makes docs/evidence/detectors.md. Runs of different seeds are independent.
 
 Of OpenOOD's protocol it keeps the training settings, float32 with convolutions in TF32, torch's own
 initial values, the best epoch on the validation images, and Tiny-ImageNet resized bilinearly.

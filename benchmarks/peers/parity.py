@@ -27,7 +27,7 @@ from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "results" / "parity.jsonl"
-PAGE = ROOT / "docs" / "parity.md"
+PAGE = ROOT / "docs" / "evidence" / "parity.md"
 BAR = 0.999
 TEXT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 

@@ -9,7 +9,7 @@ from typing import Any
 from rood import _moved
 from rood.version import __version__
 
-# what is offered, and where it is; `make docs` writes __init__.pyi from it for editors
+# what is offered, and where it is; `make generate` writes __init__.pyi from it for editors
 _CLASSES_AND_FUNCTIONS = {
     "Guard": "rood.guard.guard",
     "ImageSet": "rood.data",

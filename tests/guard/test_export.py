@@ -31,7 +31,7 @@ from rood.guard.guard import Guard
 from rood.models.wrap import wrap
 from rood.testing._support import as_in_production, example
 
-PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "guard.md"
 REASONS = {
     "gradient": "needs a gradient for every image",
     "eigenvectors": "has no eigenvectors",

@@ -1,4 +1,4 @@
-"""docs/attack-strength.md: the gallery of masks."""
+"""docs/evidence/attack-strength.md: the gallery of masks."""
 
 import json
 

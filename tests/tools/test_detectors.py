@@ -1,4 +1,4 @@
-"""docs/detectors.md: networks side by side, also those on which not everything was measured."""
+"""docs/evidence/detectors.md: networks side by side, some not measured in full."""
 
 import json
 

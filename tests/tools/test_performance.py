@@ -1,4 +1,4 @@
-"""docs/performance.md from the rows of the benchmarks."""
+"""docs/evidence/performance.md from the rows of the benchmarks."""
 
 from benchmarks import growth, measure
 from benchmarks.measure import Claim

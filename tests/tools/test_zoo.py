@@ -1,4 +1,4 @@
-"""docs/zoo.md: what was measured, beside what ALOE's paper has."""
+"""docs/evidence/zoo.md: what was measured, beside what ALOE's paper has."""
 
 import json
 from pathlib import Path

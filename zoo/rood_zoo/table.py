@@ -3,7 +3,7 @@
     python -m rood_zoo.table ['cifar10-*' ...] --zoo DIR --out FILE.jsonl [--device cuda]
 
 DIR holds NAME.safetensors and NAME.json; the images are where ROOD_CIFAR10 and ROOD_DATA say. Every
-number is a JSON line; `make docs` makes docs/zoo.md of those in docs/results/zoo.jsonl.
+number is a JSON line; `make generate` makes docs/evidence/zoo.md of those in docs/results/zoo.jsonl.
 
 | stage | networks | measured |
 |---|---|---|

@@ -5,8 +5,8 @@
 First the CANDIDATES, each attacked through its own score by `WorstOf`, tell CIFAR-10 from CIFAR-100
 test images, and the one with the highest AUROC is chosen for that network. Then it and MSP are
 measured on svhn, dtd and scenes under every attack of ATTACKS. These images are not among those of
-`rood_zoo.table`, and the choice was not made on them. An interrupted run continues; `make docs`
-shows docs/results/zoo-verdict.jsonl in docs/zoo.md.
+`rood_zoo.table`, and the choice was not made on them. An interrupted run continues; `make generate`
+shows docs/results/zoo-verdict.jsonl in docs/evidence/zoo.md.
 """
 
 import argparse

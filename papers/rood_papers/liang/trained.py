@@ -128,7 +128,7 @@ def finding(
     n: int,  # ID images
     certified: float | None = None,
 ) -> tuple[str, str]:
-    """The finding of a line about score and match, in the words of docs/trained-systems.md."""
+    """Finding for a score and a match, in the words of docs/evidence/trained-systems.md."""
     match = "not found" if mape > FOUND else "matched" if matched <= CHANCE else "in vain"
     if clean <= CHANCE:
         return "blind", match

@@ -1,6 +1,6 @@
 """95 % confidence intervals of the metrics, also near 0 and 1 and where images come in groups.
 
-docs/intervals.md has the simulated coverage of every one.
+docs/evidence/intervals.md has the simulated coverage of every one.
 """
 
 import math

@@ -27,7 +27,7 @@ TESTS = 40  # of a row at most: 20 checks of two sets
 
 
 class Wording(NamedTuple):
-    """What the page and docs/flags.md say about a flag."""
+    """What the page and docs/understand/flags.md say about a flag."""
 
     title: str
     because: str  # the reason, inside a sentence
@@ -159,7 +159,7 @@ class Case:
 
 
 class Check(ABC):
-    """One check. The docstring of a subclass says what it measures; docs/flags.md prints it."""
+    """One check; docs/understand/flags.md prints what the docstring of a subclass says."""
 
     place: ClassVar[int] = 100  # of its row among the flags
     warn: ClassVar[float]  # evidence above this is a warning
