@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_any, tree_map
 
-from rood.attacks.base import AnyGoal, Goal, as_goal, in_expectation
+from rood.attacks.base import AnyGoal, Goal, as_goal, in_expectation, own_backward_passes
 from rood.errors import CapabilityError
 from rood.shapes import Images, Scores
 
@@ -106,21 +105,6 @@ def _evaluated(function: Callable[[Images], Scores], x: Images) -> Scores:
             mode.written.pop().detach_()
     carried: Scores = _Carried.apply(values.detach(), (gradient * x).flatten(1).sum(dim=1), mode)
     return carried
-
-
-def own_backward_passes(values: Tensor) -> list[Any]:
-    """The nodes of the graph whose backward pass is written in Python, other than rood's own."""
-    found, seen, ahead = list[Any](), set[Any](), [values.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        ahead += [parent for parent, _ in node.next_functions]
-        own = getattr(type(node), "_forward_cls", None)
-        if isinstance(node, BackwardCFunction) and not str(own.__module__).startswith("rood."):
-            found.append(node)
-    return found
 
 
 def _identity(inputs: Any, outputs: Any) -> Any:

@@ -9,10 +9,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Generator, Tensor
+from torch.autograd.function import BackwardCFunction
 
 from rood.errors import CapabilityError, InputError
 from rood.seeds import Noise
@@ -216,6 +217,25 @@ def value_and_gradient(goal: AnyGoal, x: Images) -> tuple[Scores, Images]:
             "use an attack without gradients"
         )
     return values.detach(), gradient.nan_to_num(0, 0, 0)  # a NaN would stay in x for good
+
+
+def own_backward_passes(values: Tensor) -> list[Any]:
+    """The nodes of the graph whose backward pass is written in Python, other than rood's own."""
+    found, seen, ahead = list[Any](), set[Any](), [values.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        ahead += [parent for parent, _ in node.next_functions]
+        if isinstance(node, BackwardCFunction) and not is_of_rood(type(node)._forward_cls):
+            found.append(node)
+    return found
+
+
+def is_of_rood(code: object) -> bool:
+    """Whether a function or class is part of rood."""
+    return str(getattr(code, "__module__", "")).startswith("rood.")
 
 
 def at_least_one(**counts: int) -> None:

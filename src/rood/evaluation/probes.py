@@ -5,17 +5,22 @@ expensive ones `FEW` of these, once for all budgets.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
-from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
 from rood.attacks.apgd import APGD
-from rood.attacks.base import Attack, Goal, value_and_gradient
+from rood.attacks.base import (
+    Attack,
+    Goal,
+    is_of_rood,
+    own_backward_passes,
+    value_and_gradient,
+)
 from rood.attacks.random_search import RandomSearch
 from rood.attacks.square import Square
 from rood.attacks.worst_of import WorstOf
@@ -147,7 +152,7 @@ class Examination:
         watch = _Hooks()
         with torch.enable_grad(), watch:
             values = self.goal(x[:2].detach().requires_grad_())
-        return watch.registered or any(map(_is_custom, _nodes(values.grad_fn)))
+        return watch.registered or bool(own_backward_passes(values))
 
     def usual(self, x: Images) -> "Examined":
         """Scores after random search, and rescored twice in another batch."""
@@ -211,28 +216,5 @@ class _Hooks(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "register_hook":
-            self.registered |= not _ours(args[1])
+            self.registered |= not is_of_rood(args[1])
         return func(*args, **(kwargs or {}))
-
-
-def _nodes(root: Node | None) -> Iterator[Node]:
-    """Every node of an autograd graph, once."""
-    seen, left = set(), [root]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        left += [parent for parent, _ in node.next_functions]
-        yield node
-
-
-def _is_custom(node: Node) -> bool:
-    """Whether a node's backward pass is written in Python, and not by rood."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction) and not _ours(
-        getattr(node, "_forward_cls", node)
-    )
-
-
-def _ours(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith("rood.")
