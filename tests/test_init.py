@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import rood
+from rood.errors import InputError, NotFittedError
 
 
 def run(code):
@@ -55,11 +57,36 @@ def test_a_registry_lists_its_classes_and_functions(name):
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["data", "goals", "interop", "metrics", "testing", "threat", "tuning"]
+)
+def test_completion_lists_what_a_module_offers_and_nothing_it_imports(name):
+    module = getattr(rood, name)
+    listed = dir(module)
+    assert sorted(listed) == sorted(module.__all__)
+    for item in listed:
+        home = getattr(getattr(module, item), "__module__", module.__name__)
+        assert home.startswith(("rood.", "collections", "builtins", "jaxtyping", "numpy")), item
+    # what is defined there is either listed or for rood alone
+    own = {n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+    assert {n for n in own if n[0] != "_"} <= set(listed)
+
+
 def test_modules_of_a_package_are_its_attributes():
     assert rood.analysis.trajectory.__name__ == "rood.analysis.trajectory"
     assert {"budget", "matching", "rectification", "trajectory"} <= set(dir(rood.analysis))
     with pytest.raises(AttributeError, match=r"'rood.analysis' has no attribute 'budgets'"):
         rood.analysis.budgets  # noqa: B018
+
+
+def test_a_detector_is_called_like_a_function(world):
+    knn = rood.detectors.KNN(world.model, k=5)
+    with pytest.raises(NotFittedError, match="call fit"):
+        knn(world.inside)
+    knn.fit(world.train)
+    assert torch.equal(knn(world.inside), knn.score(world.inside))
+    with pytest.raises(InputError, match=r"pixels in \[0, 1\]"):
+        rood.detectors.MSP(world.model)(world.inside - 1)
 
 
 def test_a_detector_says_its_options_and_whether_it_is_fitted(world):

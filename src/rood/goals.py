@@ -17,6 +17,25 @@ from rood.models.model import Network
 from rood.numerics.softmax import margin_over, uniform_cross_entropy
 from rood.shapes import Features, Images, Labels, Scores
 
+__all__ = [
+    "Encoder",
+    "accepted_and_wrong",
+    "both",
+    "features",
+    "flipped_and_right",
+    "graphed",
+    "look_in",
+    "look_out",
+    "match",
+    "misclassify",
+    "rejected",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 CLASSES = 10  # up to so many, each class is aimed at by itself ...
 MOST = 16  # ... of more, those that an image resembles most
 NEAREST = 2  # the exemplars an image resembles most

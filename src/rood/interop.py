@@ -21,6 +21,20 @@ from rood.errors import CapabilityError, InputError
 from rood.models.model import Model
 from rood.shapes import Batches, Features, Images, Logits, Scores
 
+__all__ = [
+    "Bridge",
+    "View",
+    "features",
+    "from_openood",
+    "from_pytorch_ood",
+    "logits",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 MARKS = 16  # training images whose scores stand for what was learnt
 
 

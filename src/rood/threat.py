@@ -14,6 +14,22 @@ from rood.registry import unknown
 from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
 
+__all__ = [
+    "L2",
+    "LEVELS",
+    "NORMS",
+    "Linf",
+    "Threat",
+    "on_the_grid",
+    "parse",
+    "to_8_bit",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 TOLERANCE = 1e-6  # of a float32 pixel after x + delta; far below 1/255
 LEVELS = 255
 NEAREST = 0.5  # the share of a level from which a perturbation is rounded up

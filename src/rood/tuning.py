@@ -19,6 +19,19 @@ from rood.metrics import auroc, fpr_at_tpr_in
 from rood.models.model import Model
 from rood.seeds import generator
 
+__all__ = [
+    "GRIDS",
+    "Trial",
+    "noise",
+    "trials",
+    "tune",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Options = dict[str, Any]
 Grid = Mapping[str, Sequence[Any]]
 

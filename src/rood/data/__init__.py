@@ -10,6 +10,10 @@ __all__ = ["ImageSet", "Shape", "Source", "load", "registry", "split"]
 registry: Registry[Source] = Registry(__name__, Source, beside=("cache", "contamination", "images"))
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def load(
     spec: str,
     *,

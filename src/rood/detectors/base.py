@@ -69,6 +69,10 @@ class Detector(nn.Module, ABC):
         check_images(x, self.model)
         return self.score_images(x)
 
+    def forward(self, x: Images) -> Scores:
+        """`detector(x)` is `detector.score(x)`."""
+        return self.score(x)
+
     @final
     def fit(self: D, batches: Batches) -> D:
         """Fit on in-distribution batches (x, y), always from scratch."""

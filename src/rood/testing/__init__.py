@@ -15,3 +15,7 @@ from rood.testing.objectives import objective_checks
 from rood.testing.world import World, toy_world
 
 __all__ = ["World", "attack_checks", "detector_checks", "objective_checks", "toy_world"]
+
+
+def __dir__() -> list[str]:
+    return __all__
