@@ -13,6 +13,7 @@ import torch
 
 from rood._files import write_whole
 from rood.data.base import ImageSet
+from rood.data.given import AnyImages, image_set
 from rood.detectors import Detector, fit_all
 from rood.errors import InputError
 from rood.metrics import auroc, fpr_at_tpr_in
@@ -61,9 +62,9 @@ def tune(
     model: Model,
     grid: Grid,
     *,
-    train: ImageSet,
-    inside: ImageSet,
-    outside: ImageSet,
+    train: AnyImages,
+    inside: AnyImages,
+    outside: AnyImages,
     rule: Rule = "openood",
     cache: Path | None = None,
     batch_size: int = 256,
@@ -77,8 +78,9 @@ def tune(
     model : Model
     grid : mapping
         The values to try for each option; `GRIDS` holds those of the papers.
-    train, inside, outside : ImageSet
-        Images to fit on, and ID and OOD validation images. The test images must not be among them.
+    train, inside, outside
+        Images to fit on, and ID and OOD validation images, in any form that `rood.audit` takes. The
+        test images must not be among them.
     rule : {"openood", "aloe"}
         The largest AUROC, or the smallest share of OOD missed where 95 % of ID are accepted.
     cache : Path, optional
@@ -97,6 +99,7 @@ def tune(
     True
     """
     best: Trial | None = None
+    train = image_set(train, "train")
     for trial in trials(
         make, model, grid, train=train, inside=inside, outside=outside, rule=rule, cache=cache,
         batch_size=batch_size,
@@ -113,9 +116,9 @@ def trials(
     model: Model,
     grid: Grid,
     *,
-    train: ImageSet,
-    inside: ImageSet,
-    outside: ImageSet,
+    train: AnyImages,
+    inside: AnyImages,
+    outside: AnyImages,
     rule: Rule = "openood",
     cache: Path | None = None,
     batch_size: int = 256,
@@ -123,6 +126,10 @@ def trials(
     """Every point in turn: the first listed option varies fastest, the first best stays."""
     if rule not in get_args(Rule):
         raise InputError(f"expected a rule out of {', '.join(get_args(Rule))}, got {rule!r}")
+    train, inside, outside = (
+        image_set(images, name)
+        for images, name in ((train, "train"), (inside, "inside"), (outside, "outside"))
+    )
     points = [dict(reversed(p)) for p in itertools.product(*_axes(grid))]
     known = _Cache(cache, model, (train, inside, outside), rule)
     better: Callable[[float, float], bool] = (

@@ -3,11 +3,14 @@
 import os
 
 from rood.data.base import ImageSet, Shape, Source, split
+from rood.errors import expect
 from rood.registry import Registry
 
 __all__ = ["ImageSet", "Shape", "Source", "load", "registry", "split"]
 
-registry: Registry[Source] = Registry(__name__, Source, beside=("cache", "contamination", "images"))
+registry: Registry[Source] = Registry(
+    __name__, Source, beside=("cache", "contamination", "given", "images")
+)
 
 
 def __dir__() -> list[str]:
@@ -15,7 +18,7 @@ def __dir__() -> list[str]:
 
 
 def load(
-    spec: str,
+    spec: str | os.PathLike[str],
     *,
     shape: Shape | None = None,
     limit: int | None = None,
@@ -26,7 +29,7 @@ def load(
 
     Parameters
     ----------
-    spec : str
+    spec : str or path
         "KIND:ARGUMENT", such as "folder:PATH", "npz:PATH", "digits:inside" or "procedural:noise",
         or a bare path. `rood.data.registry.names()` lists the kinds. Paths may contain ~ and
         $VARIABLES. Some kinds modify another source: "share:0-0.6@SPEC", "patch_shuffle:4@SPEC",
@@ -62,7 +65,9 @@ def load(
     >>> data.load("procedural:stripes,n=100", shape=(1, 28, 28))
     <ImageSet 'stripes': 100 images of shape (1, 28, 28), uint8, unlabelled>
     """
-    kind, argument = _parse(spec)
+    what = "a spec or path of images, such as 'folder:DIR'"
+    expect(isinstance(spec, str | os.PathLike), what, type(spec).__name__)
+    kind, argument = _parse(os.fspath(spec))
     source = registry.get(kind)()
     return source.load(argument, shape=shape, limit=limit, skip_bad=skip_bad, groups=groups)
 

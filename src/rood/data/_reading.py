@@ -1,5 +1,6 @@
 """Image files read one by one into an image set, with notes on what was converted or skipped."""
 
+import io
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from rood._files import as_utf8
 from rood.data.base import ImageSet, LoadOptions
@@ -112,6 +114,13 @@ class Reading:
         verb = "was" if len(self.skipped) == 1 else "were"
         head = f"{len(self.skipped)} of {total} files could not be read and {verb} skipped"
         return f"{head}: {named}{more}"
+
+
+def as_png(image: Image.Image) -> bytes:
+    """Encoded losslessly, so that every image goes through the same decoder."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def _images(n: int) -> str:

@@ -216,6 +216,13 @@ class LoadOptions:
         if self.limit is not None and self.limit < 1:
             raise InputError(f"expected a limit of at least 1 image, got {self.limit}")
 
+    def applied(self, images: ImageSet) -> ImageSet:
+        """The images with the limit, shape and groups, as far as reading has not seen to these."""
+        images = images.thin(self.limit).to_shape(self.shape)
+        if self.groups is None or images.groups:
+            return images
+        return _by_folder(images, self.groups)
+
 
 class Source(ABC):
     """A kind of image source: one file in this folder per kind."""
@@ -232,8 +239,7 @@ class Source(ABC):
     ) -> ImageSet:
         """Read the images that `argument` names, in the shape and number asked for."""
         options = LoadOptions(shape, limit, skip_bad, groups)
-        images = self.read(argument, options).thin(limit).to_shape(shape)
-        return images if groups is None or images.groups else _by_folder(images, groups)
+        return options.applied(self.read(argument, options))
 
     @abstractmethod
     def read(self, argument: str, options: LoadOptions) -> ImageSet:

@@ -27,49 +27,60 @@ class HuggingFace(Source):
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
-        reading, groups = Reading(options), dict[str, str]()
         name, chosen = query(argument, OPTIONS)
-        rows, notes = _rows(name, chosen, options.limit)
-        image, label = _columns(rows.features, chosen, name)
-        group = _group_column(rows.features, options.groups, name)
-        rows = rows.cast_column(image, _datasets().Image(decode=False))
-        for i, row in enumerate(islice(iter(rows), options.limit)):
-            where = f"image {i} of {name!r}"
-            y = -1 if label is None or row[label] is None else int(row[label])
-            content = _content(row[image], where)
-            reading.add(content, y, name=f"{i:08d}", where=where)
-            groups[f"{i:08d}"] = "" if group is None or row[group] is None else str(row[group])
-        images = reading.image_set(
-            name.rstrip("/").rpartition("/")[2],
-            repr(name),
-            labelled=label is not None,
-            classes=getattr(rows.features.get(label), "names", None) or (),
-            notes=notes,
-        )
-        if group is None:
-            return images
-        return replace(images, groups=tuple(groups[f] for f in images.files))
+        return image_set(_rows(name, chosen), name, options, chosen)
+
+
+def is_data_set(thing: object) -> bool:
+    """Whether it is a data set of the library datasets, which is not imported for that."""
+    cls = type(thing)
+    return cls.__module__.startswith("datasets.") and cls.__name__ in ("Dataset", "IterableDataset")
+
+
+def image_set(
+    rows: Any, name: str, options: LoadOptions, chosen: Mapping[str, str] | None = None
+) -> ImageSet:
+    """The images of a data set; `chosen` may name its columns."""
+    reading, groups = Reading(options), dict[str, str]()
+    image, label = _columns(rows.features, chosen or {}, name)
+    group = _group_column(rows.features, options.groups, name)
+    rows, notes = _limited(rows.with_format(None), options.limit)
+    rows = rows.cast_column(image, _datasets().Image(decode=False))
+    for i, row in enumerate(islice(iter(rows), options.limit)):
+        where = f"image {i} of {name!r}"
+        y = -1 if label is None or row[label] is None else int(row[label])
+        content = _content(row[image], where)
+        reading.add(content, y, name=f"{i:08d}", where=where)
+        groups[f"{i:08d}"] = "" if group is None or row[group] is None else str(row[group])
+    images = reading.image_set(
+        name.rstrip("/").rpartition("/")[2],
+        repr(name),
+        labelled=label is not None,
+        classes=getattr(rows.features.get(label), "names", None) or (),
+        notes=notes,
+    )
+    if group is None:
+        return images
+    return replace(images, groups=tuple(groups[f] for f in images.files))
 
 
 def _datasets() -> Any:
     return optional("datasets", "hub")
 
 
-def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any, list[str]]:
-    """The rows, and a note on the limit."""
+def _rows(name: str, options: Mapping[str, str]) -> Any:
+    """The data set that a spec names; one of the hub is a stream."""
     datasets = _datasets()
     folder = Path(name).expanduser()
     split = options.get("split", "test")
     try:
         if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
             whole = datasets.load_from_disk(str(folder))
-            whole = whole[split] if isinstance(whole, dict) else whole
-            places = spaced(len(whole), limit)
-            return whole.select(places), limit_note(len(places), len(whole))
+            return whole[split] if isinstance(whole, dict) else whole
         if offline() and not folder.is_dir():
             raise DataError(f"expected {name!r} on this machine, since rood is offline, got none")
         place = str(folder) if folder.is_dir() else name
-        stream = datasets.load_dataset(place, options.get("config"), split=split, streaming=True)
+        return datasets.load_dataset(place, options.get("config"), split=split, streaming=True)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as e:
         if isinstance(e, DataError):
             raise
@@ -77,10 +88,17 @@ def _rows(name: str, options: Mapping[str, str], limit: int | None) -> tuple[Any
         raise DataError(
             f"expected a data set with a split {split!r} at {name!r}, got: {reason}"
         ) from e
+
+
+def _limited(rows: Any, limit: int | None) -> tuple[Any, list[str]]:
+    """At most `limit` rows, and a note on that."""
     if limit is None:
-        return stream, []
+        return rows, []
+    if hasattr(rows, "select"):  # a stream has none
+        places = spaced(len(rows), limit)
+        return rows.select(places), limit_note(len(places), len(rows))
     note = f"used at most {limit} images, the first of a seeded shuffle of the stream"
-    return stream.shuffle(seed=0, buffer_size=10 * limit), [note]
+    return rows.shuffle(seed=0, buffer_size=10 * limit), [note]
 
 
 def _columns(features: Any, options: Mapping[str, str], name: str) -> tuple[str, str | None]:

@@ -12,6 +12,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from rood._files import expanded
+from rood.data._layout import channels_axis
 from rood.data.base import FOLDER, ImageSet, LoadOptions, Source
 from rood.data.images import decode
 from rood.errors import DataError, InputError
@@ -125,25 +126,8 @@ def _raw(archive: _Archive, meta: _Meta) -> NDArray[Any]:
         )
     if images.dtype.kind == "f":
         images = images.astype(np.float32)
-    return _channels_first(images, archive.shown)
-
-
-def _channels_first(images: NDArray[Any], shown: str) -> NDArray[Any]:
-    if images.ndim not in (3, 4) or 0 in images.shape:
-        raise DataError(
-            f"expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) in {shown}, "
-            f"got {images.shape}"
-        )
-    if images.ndim == 3:
-        return images[:, None]
-    last, first = images.shape[3] in (1, 3), images.shape[1] in (1, 3)
-    if last == first:
-        what = "both the second and the last axis could be" if last else "no axis is"
-        raise DataError(
-            f"expected 1 or 3 channels on the second or last axis in {shown}, got {images.shape}: "
-            f"{what} channels"
-        )
-    return images.transpose(0, 3, 1, 2) if last else images
+    axis = channels_axis(images.shape, archive.shown)
+    return images[:, None] if axis is None else np.moveaxis(images, axis, 1)
 
 
 def _sheets(archive: _Archive, meta: _Meta) -> NDArray[Any]:

@@ -2,14 +2,13 @@
 
 import importlib
 import inspect
-import io
 from typing import Any
 
 from PIL import Image
 
 from rood._files import expanded
 from rood._offline import offline
-from rood.data._reading import Reading
+from rood.data._reading import Reading, as_png
 from rood.data._spec import query
 from rood.data.base import ImageSet, LoadOptions, Source, limit_note, spaced
 from rood.errors import CapabilityError, DataError, InputError
@@ -84,13 +83,6 @@ def _item(found: Any, i: int, where: str) -> tuple[bytes, int]:
     except Exception as e:  # third-party code and decoders may raise anything
         reason = " ".join(str(e).split())[:200] or type(e).__name__
         raise _UnreadableError(f"{where} cannot be read: {reason.rstrip('.')}") from e
-    return _png(image, where), label if isinstance(label, int) else -1
-
-
-def _png(image: Any, where: str) -> bytes:
-    """Encoded losslessly, so that every image goes through the same decoder."""
     if not isinstance(image, Image.Image):
         raise DataError(f"expected an image at {where}, got {type(image).__name__}")
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()
+    return as_png(image), label if isinstance(label, int) else -1

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from rood.data.given import AnyBatches, batches_of
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
@@ -13,10 +14,11 @@ from rood.seeds import row_keys
 from rood.shapes import Batches, Images, Scores
 
 
-def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
+def fit_all(detectors: Iterable[Detector], batches: AnyBatches) -> None:
     """Fit every detector, inner ones included, in one pass over the data.
 
-    Detectors that are fitted on pixels (`fit_images`) take a separate pass.
+    Detectors that are fitted on pixels (`fit_images`) take a separate pass. `batches` are pairs
+    (x, y), or images in any form that `rood.audit` takes.
 
     Examples
     --------
@@ -28,13 +30,15 @@ def fit_all(detectors: Iterable[Detector], batches: Batches) -> None:
     KNN(k=5, fitted)
     """
     parts = list({id(p): p for d in detectors for p in _parts(d)}.values())  # inner ones first
+    device = parts[0].model.mean.device if parts else torch.device("cpu")
+    pairs = batches_of(batches, device)
     learners = [p for p in parts if isinstance(p, OutputDetector) and _learns(p)]
     # tensors made under the caller's inference_mode could not be differentiated through
     with torch.inference_mode(False), torch.no_grad():
         if learners:
-            _fit_outputs(learners, batches)
+            _fit_outputs(learners, pairs)
         for part in parts:
-            part.fit_images(batches)
+            part.fit_images(pairs)
     for part in parts:
         part.check_fitted()
 

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from rood.data.given import AnyBatches
 from rood.errors import InputError, NotFittedError
 from rood.models.model import Model, Outputs
 from rood.shapes import Batches, Images, Labels, Scores
@@ -74,8 +75,8 @@ class Detector(nn.Module, ABC):
         return self.score(x)
 
     @final
-    def fit(self: D, batches: Batches) -> D:
-        """Fit on in-distribution batches (x, y), always from scratch."""
+    def fit(self: D, batches: AnyBatches) -> D:
+        """Fit from scratch on ID images: batches (x, y), or any form that `rood.audit` takes."""
         from rood.detectors._together import fit_all
 
         fit_all([self], batches)

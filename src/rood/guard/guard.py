@@ -11,13 +11,14 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from rood.data.base import Shape
+from rood.data.given import AnyBatches, batches_of
 from rood.detectors.base import Detector, OutputDetector, check_images
 from rood.detectors.low_resolution import LowResolution
 from rood.errors import InputError, expect
 from rood.evaluation.manifest import full_precision
 from rood.guard.calibration import Calibration, calibrate
 from rood.models.model import Model
-from rood.shapes import Batches, Images, Labels, Logits, Scores
+from rood.shapes import Images, Labels, Logits, Scores
 
 
 class Decision(NamedTuple):
@@ -88,7 +89,7 @@ class Guard:
     def calibrated(
         cls,
         detector: Detector,
-        batches: Batches,
+        batches: AnyBatches,
         *,
         rate: float = 0.05,
         classes: Sequence[str] = (),
@@ -100,7 +101,7 @@ class Guard:
         ----------
         detector : Detector
             Fitted.
-        batches : iterable of (x, y)
+        batches : iterable of (x, y), or images in any form of `rood.audit`
             ID images of one shape that neither network nor detector was trained on.
         rate : float
             Largest probability with which an image from the same source may be rejected.
@@ -119,7 +120,7 @@ class Guard:
         _make_contiguous(detector)
         scores: list[Tensor] = []
         shapes: set[Shape] = set()
-        for x, _ in batches:
+        for x, _ in batches_of(batches, detector.model.mean.device):
             check_images(x, detector.model)
             shapes.add((x.shape[1], x.shape[2], x.shape[3]))
             with _precise(x), torch.no_grad():
