@@ -207,12 +207,16 @@ def test_batches_come_from_every_form():
     cpu = torch.device("cpu")
     pairs = [(FLOATS[:7], LABELS[:7]), (FLOATS[7:], LABELS[7:])]
     loader = DataLoader(TENSORS, batch_size=7)
-    for given in (TENSORS, pairs, iter(pairs), loader, (FLOATS, LABELS), FORMS["image set"][0]):
+    for given in (TENSORS, pairs, loader, (FLOATS, LABELS), FORMS["image set"][0]):
         batches = batches_of(given, cpu)
         for _ in range(2):  # a detector may go through them twice
             x, y = (torch.cat(part) for part in zip(*batches, strict=True))
             assert torch.equal(x, FLOATS)
             assert torch.equal(y, LABELS)
+    once = batches_of(iter(pairs), cpu)
+    assert len(list(once)) == 2
+    with pytest.raises(InputError, match="iterated twice, got a list_iterator that is used up"):
+        list(once)
     assert [y.tolist() for _, y in batches_of([FLOATS[:2]], cpu)] == [[-1, -1]]
     for wrong in ([LABELS.tolist()], [5]):
         with pytest.raises(InputError, match="batch 0 of the training images"):

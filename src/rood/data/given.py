@@ -107,7 +107,7 @@ def batches_of(images: object, device: torch.device) -> shapes.Batches:
         return image_set(images, "training images").batches(FIT, device)
     if not isinstance(images, Iterable):
         raise _not_images(images, "training images")
-    return _Pairs(list(images) if isinstance(images, Iterator) else images, device)
+    return _Pairs(images, device)
 
 
 class _Pairs:
@@ -116,8 +116,16 @@ class _Pairs:
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
         self.batches = batches
         self.device = device
+        self.used = False
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.used and isinstance(self.batches, Iterator):
+            kind = type(self.batches).__name__
+            raise InputError(
+                f"expected batches that can be iterated twice, got a {kind} that is used up: "
+                "give a list or a DataLoader"
+            )
+        self.used = True
         for i, batch in enumerate(self.batches):
             x, y = _pair(batch, f"batch {i}")
             if not isinstance(x, Tensor):
