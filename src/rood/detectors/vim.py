@@ -26,12 +26,7 @@ class ViM(OutputDetector):
 
     def __init__(self, model: Model, *, dimension: int | None = None, sample: int = 10_000) -> None:
         super().__init__(model)
-        d = model.head.in_features
-        if dimension is not None and not 0 < dimension < d:
-            raise InputError(
-                f"expected a dimension between 1 and {d - 1}, below the {d} features, "
-                f"got {dimension}: leave it out for the default"
-            )
+        check_dimension(dimension, model)
         self.dimension = dimension
         self.sample = sample
 
@@ -45,14 +40,9 @@ class ViM(OutputDetector):
         self._rows.see(rows, out.keys)
 
     def finish(self) -> None:
-        weight, bias = self.model.head.weight.double(), self.model.head.bias
-        n, mean, scatter = self._moments.total()
-        rows = self._rows.rows().double()
+        moments, rows = self._moments, self._rows.rows().double()
         del self._moments, self._rows
-        o = torch.zeros_like(mean) if bias is None else -torch.linalg.pinv(weight) @ bias.double()
-        second = scatter / n + torch.outer(mean - o, mean - o)  # about o, not about the mean
-        _, basis = torch.linalg.eigh(second)  # eigenvalues ascend
-        residual = basis[:, : len(o) - self._principal(len(o))]
+        o, residual = beside_principal(moments, self.model, self.dimension)
         f, top = rows[:, :-1], rows[:, -1]
         self.origin_, self.residual_ = o, residual
         self.alpha_ = top.mean() / ((f - o) @ residual).norm(dim=1).mean()
@@ -61,6 +51,30 @@ class ViM(OutputDetector):
         offset = (out.features.double() - self.origin_.double()) @ self.residual_.double()
         return self.alpha_ * offset.norm(dim=1) - out.logits.double().logsumexp(dim=1)
 
-    def _principal(self, d: int) -> int:
-        """The paper's code: 1000 of 2048 features and more, 512 of 768 and more, else half."""
-        return self.dimension or (1000 if d >= 2048 else 512 if d >= 768 else d // 2)
+
+def beside_principal(
+    moments: Moments, model: Model, dimension: int | None
+) -> tuple[Float[Tensor, " d"], Float[Tensor, "d r"]]:
+    """The origin o = -W^+ b, and the directions in which training features extend least from it.
+
+    All but `dimension`; by default as in the paper's code: all but 1000 of 2048 features and more,
+    512 of 768 and more, else half.
+    """
+    weight, bias = model.head.weight.double(), model.head.bias
+    n, mean, scatter = moments.total()
+    o = torch.zeros_like(mean) if bias is None else -torch.linalg.pinv(weight) @ bias.double()
+    second = scatter / n + torch.outer(mean - o, mean - o)  # about o, not about the mean
+    _, basis = torch.linalg.eigh(second)  # eigenvalues ascend
+    d = len(o)
+    principal = dimension or (1000 if d >= 2048 else 512 if d >= 768 else d // 2)
+    return o, basis[:, : d - principal]
+
+
+def check_dimension(dimension: int | None, model: Model) -> None:
+    """Refuse a number of principal directions that leaves none or takes all."""
+    d = model.head.in_features
+    if dimension is not None and not 0 < dimension < d:
+        raise InputError(
+            f"expected a dimension between 1 and {d - 1}, below the {d} features, "
+            f"got {dimension}: leave it out for the default"
+        )
