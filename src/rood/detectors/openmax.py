@@ -79,7 +79,7 @@ class OpenMax(OutputDetector):
         top = min(self.top, z.shape[1])
         places = z.detach().topk(top, dim=1).indices
         weight = (top - torch.arange(top, device=z.device, dtype=z.dtype)) / top
-        return cdf * torch.zeros_like(z).scatter(1, places, weight.expand(len(z), top))
+        return cdf * torch.zeros_like(z).scatter(1, places, weight.expand_as(places))
 
     def score_outputs(self, out: Outputs) -> Scores:
         z = out.logits.double()

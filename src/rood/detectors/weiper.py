@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import avg_pool1d, normalize, pad
+from torch.nn.functional import normalize, pad
 
 from rood.detectors.base import OutputDetector, ScoreFunction
 from rood.detectors.msp import MSP
@@ -124,8 +124,9 @@ def density(v: Float[Tensor, "b n"], low: Tensor, high: Tensor, bins: int) -> Fl
 def smoothed(q: Float[Tensor, "b m"], width: int) -> Float[Tensor, "b m"]:
     """The mean over `width` neighbouring bins, the ends repeated."""
     before = (width - 1) // 2
-    padded = pad(q[:, None], (before, width - 1 - before), mode="replicate")
-    return avg_pool1d(padded, width, stride=1).squeeze(1)
+    m = q.shape[1]
+    padded = pad(q[:, None], (before, width - 1 - before), mode="replicate").squeeze(1)
+    return torch.stack([padded[:, i : i + m] for i in range(width)]).mean(dim=0)
 
 
 def divergence(
