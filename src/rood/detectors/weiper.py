@@ -95,8 +95,8 @@ class WeiPer(OutputDetector):
         return f, self._logits(f).flatten(1)
 
     def _densities(self, f: Features) -> list[Float[Tensor, "b m"]]:
-        ends = self.ends_.double()
-        return [density(v, *e, self.bins) for v, e in zip(self._views(f), ends, strict=True)]
+        both = zip(self._views(f), self.ends_.double(), strict=True)
+        return [density(v, ends[0], ends[1], self.bins) for v, ends in both]
 
     def score_outputs(self, out: Outputs) -> Scores:
         f = out.features.double()
