@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
-.PHONY: demo test test-all check bench peers nightly campaign generate dist clean
+.PHONY: demo test test-all check bench peers nightly campaign generate docs dist clean
 
 demo: $(DEMO)
 	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
@@ -59,6 +59,11 @@ campaign: $(DEV)
 # stubs for editors, the reference and the pages whose numbers are rows
 generate: $(DEV)
 	$(BIN)/python -m tools.generate
+
+# the site, in build/site: every tutorial is run, every warning is an error
+docs: generate
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet docs build/site
+	@echo "site: build/site/index.html"
 
 # sdists and wheels of the three distributions; two builds of one commit give the same bytes
 dist: $(DEV)

@@ -1,4 +1,4 @@
-"""docs/understand/architecture.md names files and functions that are there."""
+"""docs/project/architecture.md names files and functions that are there."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "understand" / "architecture.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "project" / "architecture.md").read_text(encoding="utf-8")
 HOPS = re.findall(r"`((?:src|papers)/[\w/]+\.py)`: `(\w+)`", TEXT)
 
 

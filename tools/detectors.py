@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.markdown import RESULTS, read, table, texts
 
@@ -42,6 +42,29 @@ def page() -> str:
 
 
 Rows = list[dict[str, Any]]
+
+
+class Known(NamedTuple):
+    """What other pages say of a detector, in per cent: means over the networks of this page."""
+
+    near: float
+    far: float
+    attacked: float | None  # both sides, 8/255; None: not attacked
+
+
+def known() -> dict[str, Known]:
+    """Every detector that was measured, by name."""
+    every = [read(f) for f in sorted(RESULTS.glob("detectors-cifar10*.jsonl"))]
+    nets = [rows for rows in every if _protocol(rows) == PROTOCOL]
+    near, far = _means(nets, NEAR), _means(nets, FAR)
+    worst: dict[str, list[float]] = {}
+    for r in (r for rows in every for r in _of(rows, "attacked")):
+        worst.setdefault(r["detector"], []).append(100 * r["worst"])
+    return {
+        d: Known(fmean(near[d]), fmean(far[d]), fmean(worst[d]) if d in worst else None)
+        for d in near
+        if d in far
+    }
 
 
 def _protocol(rows: Rows) -> str:

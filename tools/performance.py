@@ -1,6 +1,5 @@
 """docs/evidence/performance.md from the rows that `make bench` and two scripts for a GPU wrote."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ def page(results: Path = RESULTS) -> str:
     if points := _points(runs, "fitting"):
         parts += [TEXT["memory"], *_memory(points)]
     if points := _points(runs, "auditing"):
-        parts += [TEXT["audited"], *_audited(points)]
+        parts += [TEXT["audited"], _table(points)]
     if "growth" in runs:
         parts += [TEXT["growth"], *_growth(runs["growth"])]
     if points := _points(runs, "beside-pytorch-ood"):
@@ -82,19 +81,6 @@ def _memory(points: Sequence[Row]) -> Iterator[str]:
         for detector, library in pairs
     ]
     yield table(["detector", "library", *(f"{n:,}" for n in sizes)], lines)
-    top = max(p["megabytes"] for p in points)
-    for library in dict.fromkeys(lib for _, lib in pairs):
-        own = {d: [found.get((library, d, n)) for n in sizes] for d, lib in pairs if lib == library}
-        curves = {d: [p["megabytes"] for p in ps] for d, ps in own.items() if all(ps)}
-        title = f"{library}, megabytes: {', '.join(curves)}"
-        yield _plot(title, [f"{n:,}" for n in sizes], list(curves.values()), top)
-
-
-def _audited(points: Sequence[Row]) -> Iterator[str]:
-    yield _table(points)
-    megabytes = [p["megabytes"] for p in points]
-    places = [f"{p['images']:,}" for p in points]
-    yield _plot("megabytes against images", places, [megabytes], max(megabytes))
 
 
 def _growth(rows: Sequence[Row]) -> Iterator[str]:
@@ -103,19 +89,6 @@ def _growth(rows: Sequence[Row]) -> Iterator[str]:
         axis = next(k for k in points[0] if len({p[k] for p in points}) > 1)
         shown = [axis, "cpu_seconds", "forwards", "backwards"]
         yield _table([{k: p[k] for k in shown} for p in points])
-        seconds = [p["cpu_seconds"] for p in points]
-        yield _plot(
-            f"seconds against {axis}", [f"{p[axis]}" for p in points], [seconds], max(seconds)
-        )
-
-
-def _plot(title: str, places: Sequence[str], curves: Sequence[Sequence[float]], top: float) -> str:
-    """A chart in the text form that code forges draw."""
-    lines = ["```mermaid", "xychart-beta", f'    title "{title}"']
-    lines.append(f"    x-axis {json.dumps(list(places))}")
-    lines.append(f"    y-axis 0 --> {1.05 * top:.4g}")
-    lines += [f"    line [{', '.join(f'{v:g}' for v in curve)}]" for curve in curves]
-    return "\n".join([*lines, "```"])
 
 
 def _table(points: Sequence[Row]) -> str:

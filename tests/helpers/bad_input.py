@@ -25,8 +25,7 @@ def refused(result, *words):
     assert result.exit_code == 1, (result.output, result.exception)
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
-    *notes, line = result.stderr.splitlines()
-    assert all(note.startswith("note: ") for note in notes)
+    (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     assert not line.endswith(".")
     assert all(word in line for word in words), line

@@ -106,7 +106,7 @@ def _shared_pass(
 
 
 def score_all(detectors: Mapping[str, Detector], x: Images) -> dict[str, Scores]:
-    """The scores of x by every detector; all `OutputDetector`s share one forward pass.
+    """The scores of x by every detector; every `OutputDetector` shares one forward pass.
 
     Examples
     --------

@@ -393,7 +393,7 @@ def _checksum(arrays: Arrays, facts: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, init=False)
 class Results:
     """The rows of a results folder, to look numbers up in.
 
@@ -401,7 +401,7 @@ class Results:
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         What `rood.audit` or `rood audit --out` wrote. Rows are read when they are used, so a
         folder that an audit is still writing to can be opened too.
 
@@ -430,6 +430,9 @@ class Results:
     """
 
     folder: Path
+
+    def __init__(self, folder: str | Path) -> None:
+        object.__setattr__(self, "folder", Path(folder))
 
     @property
     def rows(self) -> tuple[Row, ...]:
