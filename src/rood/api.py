@@ -1,16 +1,14 @@
 """What rood does, as functions: the command line and Python code call the same ones."""
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from torch import Tensor
-
 from rood.attacks.base import Attack
-from rood.attacks.worst_of import WorstOf
-from rood.data.base import SPLIT_RULE, ImageSet, refuse_overlap, split
-from rood.detectors.base import Detector
-from rood.errors import InputError
+from rood.data.given import AnyImages
+from rood.errors import InputError, RoodWarning
+from rood.evaluation.arguments import AnyDetectors, AnyOutside, AnyThreats, Arguments
 from rood.evaluation.checks.base import Side
 from rood.evaluation.crafting import Crafting, ScoresTable, Summary, plan_crafting
 from rood.evaluation.engines import Engine
@@ -23,114 +21,132 @@ from rood.evaluation.store import Results, Store
 from rood.guard.export import check_name
 from rood.guard.fit import Fitted, fit_guard
 from rood.models.model import Model
-from rood.registry import unknown
 from rood.report import write_report
-from rood.threat import Threat
 
 __all__ = ["attack", "audit", "carry_out", "fit", "plan", "plan_crafting"]
 
-AnyImages = ImageSet | Tensor | tuple[Tensor, Tensor]  # pixels in [0, 1]; labels second
 Watch = Callable[[Iterable[Step]], Iterable[Step]]  # passes the steps on, showing them
 
 
 def audit(
-    model: Model,
-    detectors: Mapping[str, Detector],
+    model: Model | str,
+    detectors: AnyDetectors,
     *,
     inside: AnyImages,
-    outside: Mapping[str, AnyImages],
-    threats: Sequence[Threat],
+    outside: AnyOutside,
+    threats: AnyThreats,
     out: str | Path,
+    train: AnyImages | None = None,
     calibrate: AnyImages | None = None,
     groups: Mapping[str, Sequence[object]] | None = None,
-    attack: Attack | None = None,
-    sides: Sequence[Side] = SIDES,
-    name: str = "model",
+    attack: Attack | str | None = None,
+    sides: Side | Sequence[Side] = SIDES,
+    limit: int | None = None,
+    name: str | None = None,
     seed: int = 0,
     batch_size: int | None = None,
+    device: str | None = None,
     engine: Engine | None = None,
+    trust: bool = False,
 ) -> Results:
     """Score every detector clean and under attack, with intervals and verdicts.
 
     Rows, scores, attacked examples, the manifest and the page `report.html` are written to `out`.
-    The same call on the same folder continues where it stopped.
+    The same call on the same folder continues where it stopped. Nothing is printed; what you should
+    know about network and images is a `RoodWarning`.
+
+    Images are a tensor or array (n, c, h, w) or (n, h, w, c), uint8 or float in [0, 1]; (images,
+    labels); an `ImageSet`; a torch `Dataset` or `DataLoader`; a data set of Hugging Face; a path
+    or a spec such as "folder:val", "npz:x.npz", "digits:inside".
 
     Parameters
     ----------
     model
-        The network, as `rood.wrap` or `rood.zoo.load` return it.
+        The network, as `rood.wrap` or `rood.zoo.load` return it; or its name or file, as for
+        `rood audit --model`.
     detectors
-        Fitted detectors of that network, by the name they get in the results.
+        Names such as ["msp", "knn"] or "all", fitted for you; detectors of that network; or a
+        mapping of the names in the results to either.
     inside
-        ID test images, pixels in [0, 1]; with labels, the accuracy is measured too.
+        ID test images; with labels, the accuracy is measured too.
     outside
-        OOD image sets by name.
+        OOD images: one set, a list of sets, or a mapping of names to sets.
     threats
-        Perturbation budgets; none for a clean audit.
+        Perturbation budgets: Linf(8 / 255), 8 / 255, "linf:8/255" or "l2:0.5", several in a list;
+        [] for a clean audit.
     out
         The results folder.
+    train
+        ID images that detectors are fitted on which are named or not fitted; None: a part of
+        `inside`, as on the command line.
     calibrate
-        ID images that set the threshold; None takes a quarter of `inside`.
+        ID images that set the threshold; None: a part of `inside`.
     groups
         By set ("inside" or a name of `outside`): one id per image, such as the video it is from.
         Images of a group are not independent: intervals resample groups instead of images.
     attack
-        The attack; `WorstOf(tier="quick")` by default.
+        An attack, the name of one, or a tier of `WorstOf`: "quick" (default), "standard", "full".
     sides
         Which sides to attack: "outside", "inside", "both".
+    limit
+        Images per set, evenly spaced; None: all.
     name
         The network's name in the results.
     seed
         Random seed.
     batch_size
         Images at once; None: as memory allows. Changes speed, not scores.
+    device
+        Where the network runs, such as "cuda"; None: where it is, or for a name the best there is.
     engine
         Where the work is done; None: this process. See `rood.evaluation.engines.ray.Ray`.
+    trust
+        Whether a network that is named may run code of its own.
 
     Returns
     -------
     Results
         The rows of the folder.
 
+    Raises
+    ------
+    RoodError
+        Where an argument cannot be meant: one sentence says what was expected and what to do.
+
     Examples
     --------
-    >>> import tempfile, rood, torch
-    >>> from rood.attacks import PGD
-    >>> from rood.detectors import MSP
-    >>> from rood.threat import Linf
-    >>> model = rood.zoo.load("digits-ce")
-    >>> x = torch.rand(220, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    >>> x_in, x_out = x[:200], x[200:].round()
-    >>> results = rood.audit(model, {"msp": MSP(model)}, inside=x_in, outside={"binary": x_out},
-    ...                      threats=[Linf(1 / 255)], attack=PGD(steps=2), out=tempfile.mkdtemp())
-    >>> len(results.find(detector="msp", metric="auroc", side="both"))
-    1
+    >>> import tempfile, rood
+    >>> results = rood.audit("digits-ce", ["msp"], inside="digits:inside", outside="digits:near",
+    ...                      threats=[0.05], attack="pgd", limit=20, out=tempfile.mkdtemp())
+    >>> (row,) = results.find(detector="msp", metric="auroc", side="both")
+    >>> row.scenario, row.value < 0.5
+    ('pgd linf:0.05', True)
     """
-    for detector_name, detector in detectors.items():
-        if detector.model is not model:
-            raise InputError(f"expected detector {detector_name!r} to be built on the model given")
-    ids = _group_ids(groups or {}, ["inside", *outside])
-    test = _image_set(inside, "inside", ids)
-    told: dict[str, object] = {"rule": "given by the caller", "test": len(test)}
-    if calibrate is None:
-        parts = split(test, "threshold", calibrate=0.25, test=0.75)
-        calibrate, test = parts["calibrate"], parts["test"]
-        told = {"rule": SPLIT_RULE, "calibrate": len(calibrate), "test": len(test)}
-    else:
-        refuse_overlap(_image_set(calibrate, "calibrate"), test, "calibrate", "inside")
-    plan = Plan(
-        detectors={name: detectors},
-        calibrate=_image_set(calibrate, "calibrate"),
-        inside=test,
-        outside={n: _image_set(x, n, ids) for n, x in outside.items()},
+    if not isinstance(out, str | os.PathLike):
+        raise InputError(f"expected a results folder as out, got {type(out).__name__}")
+    if not isinstance(engine, Engine | None):
+        raise InputError(f"expected an engine, such as Ray(), got {type(engine).__name__}")
+    made = Arguments(
+        model=model,
+        detectors=detectors,
+        inside=inside,
+        outside=outside,
         threats=threats,
-        attack=attack or WorstOf(tier="quick"),
+        train=train,
+        calibrate=calibrate,
+        groups=groups,
+        attack=attack,
         sides=sides,
+        limit=limit,
+        name=name,
         seed=seed,
         batch_size=batch_size,
-        about={"split": told},
-    )
-    return carry_out(plan, out, engine)
+        device=device,
+        trust=trust,
+    ).plan()
+    for sentence in made.about.get("warnings", ()):
+        warnings.warn(sentence, RoodWarning, stacklevel=2)
+    return carry_out(made, out, engine)
 
 
 def plan(settings: AuditSettings, out: str | Path) -> Plan:
@@ -167,22 +183,3 @@ def fit(
     if onnx is not None:
         made.guard.export(onnx)
     return made, digest
-
-
-def _image_set(
-    images: AnyImages, name: str, groups: Mapping[str, tuple[str, ...]] | None = None
-) -> ImageSet:
-    if not isinstance(images, ImageSet):
-        x, y = images if isinstance(images, tuple) else (images, None)
-        images = ImageSet(name, x.detach().cpu(), None if y is None else y.detach().cpu())
-    return replace(images, groups=groups[name]) if groups and name in groups else images
-
-
-def _group_ids(
-    groups: Mapping[str, Sequence[object]], sets: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    for name in groups:
-        if name not in sets:
-            raise unknown("image set", name, sets)
-    plain = {n: g.tolist() if isinstance(g, Tensor) else g for n, g in groups.items()}
-    return {n: tuple("" if g is None else str(g) for g in ids) for n, ids in plain.items()}

@@ -2,7 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -20,6 +22,7 @@ __all__ = [
     "NORMS",
     "Linf",
     "Threat",
+    "as_threats",
     "on_the_grid",
     "parse",
     "to_8_bit",
@@ -183,6 +186,30 @@ def parse(text: str) -> Threat:
     except (ValueError, ZeroDivisionError) as e:
         raise InputError(f'expected a threat such as "linf:8/255" or "l2:0.5", got {text!r}') from e
     return NORMS[norm](value)
+
+
+def as_threats(given: object) -> tuple[Threat, ...]:
+    """Threats from what people write: "linf:8/255", 8 / 255, Linf(8 / 255), or several of these.
+
+    Examples
+    --------
+    >>> from rood.threat import as_threats
+    >>> [str(t) for t in as_threats([0.1, "8/255", "l2:0.5"])]
+    ['linf:0.1', 'linf:8/255', 'l2:0.5']
+    """
+    if isinstance(given, Threat):
+        return (given,)
+    if isinstance(given, str):
+        return () if given.strip() == "none" else tuple(map(parse, given.split(",")))
+    if isinstance(given, Real) and not isinstance(given, bool):
+        return (Linf(float(given)),)
+    if not isinstance(given, Iterable) or isinstance(given, Tensor | Mapping):
+        got = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise InputError(
+            'expected budgets such as 8 / 255, "linf:8/255" or Linf(8 / 255), several in a list, '
+            f"got {got}"
+        )
+    return tuple(threat for one in given for threat in as_threats(one))
 
 
 def to_8_bit(x_adv: Images, x: Images, threat: Threat) -> Images:

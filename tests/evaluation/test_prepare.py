@@ -12,8 +12,8 @@ from rood import data
 from rood.data.base import SHARES
 from rood.detectors import KNN, MSP, PRO, Mahalanobis
 from rood.errors import CapabilityError, DataError, InputError, UnknownNameError
+from rood.evaluation.division import OTHERS_SHARES
 from rood.evaluation.prepare import (
-    OTHERS_SHARES,
     divided,
     load_networks,
     needs_labels,

@@ -410,7 +410,7 @@ def _check_images(images: ImageSet) -> None:
     if not bool(((x >= 0) & (x <= 1)).all()):  # a NaN fails both
         raise InputError(
             f"expected pixels in [0, 1] in {images.name!r}, got [{x.min():.3g}, {x.max():.3g}]: "
-            f"divide 8-bit values by 255, and do not normalise"
+            f"divide 8-bit values by 255, and do not normalise: the wrapped network does"
         )
 
 

@@ -59,6 +59,11 @@ class Detector(nn.Module, ABC):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
+        if not isinstance(model, Model):
+            raise InputError(
+                f"expected a Model for {type(self).__name__}, got {type(model).__name__}: "
+                "rood.wrap(net, mean=(...), std=(...)) makes one"
+            )
         self.model = model
         for name in self.fitted_names:
             self.register_buffer(name, None)
@@ -186,6 +191,8 @@ class OutputDetector(Detector):
 
 def check_images(x: Images, model: Model) -> None:
     """Refuse images that no detector can score: shape, device, dtype, channels, range."""
+    if not isinstance(x, Tensor):
+        raise InputError(f"expected images as a tensor (b, c, h, w), got {type(x).__name__}")
     if x.ndim != 4:
         raise InputError(f"expected images of shape (b, c, h, w), got {tuple(x.shape)}")
     if x.device != model.mean.device:

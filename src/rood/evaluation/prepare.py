@@ -1,42 +1,42 @@
 """From settings to a bench: networks loaded, images divided, detectors fitted."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from rood import config, data, detectors
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
-from rood.data.base import SHARES, SPLIT_RULE, ImageSet, Shape, at_once, refuse_overlap, split
+from rood.attacks.worst_of import Tier
+from rood.data.base import SPLIT_RULE, ImageSet, Shape, at_once
 from rood.data.contamination import contamination, equal
 from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError, expect
+from rood.evaluation.division import divide
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
 from rood.evaluation.tasks import accuracy
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
-from rood.models import zoo
 from rood.models.load import find_network, has_card, is_function, load_network
 from rood.models.model import Model
 from rood.models.sources.base import ForeignNetwork
 from rood.models.wrap import without_features
 from rood.registry import unknown
-from rood.threat import Threat, parse
+from rood.threat import Threat, as_threats
 
 # fixed: fitted values differ in their last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
 MOST_AT_ONCE = 256  # images of a batch
-# for networks of other people, which may have been trained on none of these images
-OTHERS_SHARES = {"fit": 0.5, "calibrate": 0.2, "test": 0.3}
 QUICK_STEPS = 20  # of PGD by default
+TIERS = get_args(Tier)  # of worst_of, which are names of attacks too
 OF_PGD = {"steps", "step", "restarts"}  # options that say which attack is meant
 CHANCE_IMAGES = 200  # on which accuracy is checked before anything is attacked
 MOST_SAME = 0.5  # share of an OOD set that are ID images: more is a mistake, not contamination
@@ -74,7 +74,7 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     """
     start = perf_counter()
     s = with_images(s, outside=True)
-    threats, makers, attack = _threats(s), _makers(s), made_attack(s)
+    threats, makers, attack = made_threats(s.threats), _makers(s), made_attack(s)
     device = pick_device(s.device)
     networks, parts = _loaded(s)
     ours, most = list(parts.values()), _at_most(s)
@@ -102,24 +102,25 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     )
 
 
-def _threats(s: AuditSettings) -> list[Threat]:
-    threats = [parse(t) for t in s.threats]
+def made_threats(given: object) -> tuple[Threat, ...]:
+    """The budgets of an audit."""
+    threats = as_threats(given)
     for threat in threats:
         expect(
             threat.eps > 0,
             "a budget above 0 to attack with",
             threat,
-            do="--eps none attacks nothing",
+            do="--eps none (threats=[] in Python) attacks nothing",
         )
     return threats
 
 
 def made_attack(s: AuditSettings) -> Attack:
     """The attack with its options."""
-    name = s.attack or ("pgd" if OF_PGD & s.attack_options.keys() else "worst_of")
+    name = s.attack or ("pgd" if OF_PGD & s.attack_options.keys() else "quick")
     usual: dict[str, object] = {"steps": QUICK_STEPS} if name == "pgd" else {}
-    if s.attack is None and name == "worst_of":
-        usual = {"tier": "quick"}
+    if name in TIERS:
+        name, usual = "worst_of", {"tier": name}
     return _made(attacks.get(name), usual | s.attack_options, "attack_options")
 
 
@@ -218,20 +219,8 @@ def divided(s: AuditSettings, shape: Shape) -> dict[str, ImageSet]:
     """The ID images that fit, calibrate and test."""
     groups = _groups(s, "inside")
     inside = data.load(s.inside, shape=shape, skip_bad=s.skip_bad, groups=groups)
-    if s.train is None:
-        # ours were trained on a part of their images, which must stay the part that fits
-        ours = any(n in zoo.names() or n.endswith(".safetensors") for n in s.models)
-        if ours and groups:
-            raise InputError(
-                "expected --train beside groups of ID images for networks that rood trained, got "
-                "none: their training images were chosen one by one, not by group"
-            )
-        return split(inside, "", **(SHARES if ours else OTHERS_SHARES))
-    parts = split(inside, "threshold", calibrate=0.25, test=0.75)
-    parts["fit"] = data.load(s.train, shape=shape, skip_bad=s.skip_bad)
-    refuse_overlap(parts["fit"], parts["test"], "--train", "the test images")
-    refuse_overlap(parts["fit"], parts["calibrate"], "--train", "the threshold's images")
-    return parts
+    train = None if s.train is None else data.load(s.train, shape=shape, skip_bad=s.skip_bad)
+    return divide(inside, train, ours=any(map(has_card, s.models)))
 
 
 def _groups(s: AuditSettings, name: str) -> str | None:
@@ -285,17 +274,16 @@ def _fitted(
     fit, calibrate = parts["fit"], parts["calibrate"]
     fitted: dict[str, dict[str, Detector]] = {}
     notes, skipped = list[str](), dict[str, None]()  # each sentence once, in order
-    size = at_once(fit.shape, FIT_BATCH) if device.type == "cpu" else FIT_BATCH
+    size = _fit_batch(fit, device)
     for m, (model, card) in networks.items():
-        _check_classes(m, model.to(device), fit)
+        check_classes(m, model.to(device), fit)
         made = {
             n: _made(make, s.options.get(n, {}), f"options.{n}", model)
             for n, make in makers.items()
         }
         fitted[m], sentences = servable(made, fit, m, logits_only=card["logits_only"])
         check_enough(calibrate)  # before what takes long
-        with full_precision():
-            detectors.fit_all(fitted[m].values(), fit.batches(size, device))
+        fit_detectors(fitted[m].values(), fit)
         skipped |= dict.fromkeys(sentences)
         notes += [f"{m}: {note}" for note in card["notes"]]
         notes += near_chance(model, parts["test"], m, size)
@@ -309,6 +297,17 @@ def _fitted(
     )
 
 
+def fit_detectors(found: Collection[Detector], fit: ImageSet) -> None:
+    """Fit detectors of one network, always in the same batches."""
+    device = next(iter(found)).model.mean.device
+    with full_precision():
+        detectors.fit_all(found, fit.batches(_fit_batch(fit, device), device))
+
+
+def _fit_batch(fit: ImageSet, device: torch.device) -> int:
+    return at_once(fit.shape, FIT_BATCH) if device.type == "cpu" else FIT_BATCH
+
+
 def _told(s: AuditSettings, parts: Mapping[str, ImageSet]) -> dict[str, Any]:
     """How the images were divided, for the manifest."""
     counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
@@ -318,7 +317,8 @@ def _told(s: AuditSettings, parts: Mapping[str, ImageSet]) -> dict[str, Any]:
     return told | ({"notes on fit": notes} if notes else {})
 
 
-def _check_classes(name: str, model: Model, fit: ImageSet) -> None:
+def check_classes(name: str, model: Model, fit: ImageSet) -> None:
+    """Refuse labels that the network has no class for."""
     if fit.labels is not None and int(fit.labels.max()) >= model.classes:
         raise InputError(
             f"expected labels 0 to {model.classes - 1} for {name}, got up to "
@@ -361,7 +361,7 @@ def _lack_labels(found: Mapping[str, Detector], fit: ImageSet, name: str) -> _Ru
     dropped = [] if all_labelled else [n for n, d in found.items() if needs_labels(d)]
     refusal = InputError(
         f"expected labelled images to fit {', '.join(dropped)}, got none in {fit.name!r}: "
-        "put them in one folder per class, or name such a folder with --train"
+        "put them in one folder per class, or name labelled images by --train (train=(x, y))"
     )
     return dropped, f"{fit.name!r} has unlabelled images", refusal
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rood.errors import CapabilityError, CheckpointError
+from rood.errors import CapabilityError, CheckpointError, InputError
 from rood.models.model import Model, Outputs, logits_of
 from rood.registry import unknown
 from rood.shapes import Images
@@ -60,6 +60,11 @@ def wrap(
     >>> outputs.logits.shape, outputs.features.shape
     (torch.Size([2, 4]), torch.Size([2, 16]))
     """
+    if not isinstance(net, nn.Module):
+        raise InputError(
+            f"expected a torch.nn.Module to wrap, got {type(net).__name__}: rood.zoo.load and "
+            "rood.models.load.load_network take names"
+        )
     linear = {n: m for n, m in net.named_modules() if isinstance(m, nn.Linear)}
     if not linear:
         raise CapabilityError(

@@ -1,0 +1,367 @@
+"""What Python code gives `rood.audit`, made a plan; every mistake is refused in one sentence."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rood import detectors as registered
+from rood.attacks import registry as attacks
+from rood.attacks.base import Attack
+from rood.data.base import SPLIT_RULE, ImageSet, Shape
+from rood.data.contamination import contamination
+from rood.data.given import AnyImages, image_set
+from rood.detectors.base import Detector
+from rood.device import pick_device
+from rood.errors import InputError, NotFittedError, RoodError, expect, first_line
+from rood.evaluation.division import divide
+from rood.evaluation.plan import Plan, check_enough
+from rood.evaluation.prepare import (
+    check_classes,
+    fit_detectors,
+    made_attack,
+    made_threats,
+    servable,
+)
+from rood.evaluation.rows import SIDES
+from rood.evaluation.settings import AuditSettings
+from rood.models.load import find_network, has_card, load_network
+from rood.models.model import Model
+from rood.registry import unknown
+from rood.threat import Threat
+
+AnyDetectors: TypeAlias = str | Detector | Sequence[str | Detector] | Mapping[str, str | Detector]
+AnyOutside: TypeAlias = AnyImages | list[AnyImages] | Mapping[str, AnyImages]
+AnyThreats: TypeAlias = Threat | str | float | Sequence[Threat | str | float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What `rood.audit` was given, as it was given; `plan` makes sense of it."""
+
+    model: object
+    detectors: object
+    inside: object
+    outside: object
+    threats: object
+    train: object = None
+    calibrate: object = None
+    groups: object = None
+    attack: object = None
+    sides: object = SIDES
+    limit: object = None
+    name: object = None
+    seed: object = 0
+    batch_size: object = None
+    device: str | None = None
+    trust: bool = False
+
+    def plan(self) -> Plan:
+        """Load what is named, divide the ID images, and fit the detectors that are not."""
+        limit = _number("limit", self.limit)
+        seed, batch_size = _number("seed", self.seed), _number("batch_size", self.batch_size)
+        if not isinstance(self.model, str | Model):
+            raise _no_network(self.model)
+        threats, attack = made_threats(self.threats), _attack(self.attack)
+        chosen = _chosen(self.detectors, fits=self.train is not None)
+        network = _network(self.model, self.name, self.trust)
+        inside, outside = self._sets(network.shape, limit)
+        model = network.taking(inside.shape, self.device)
+        check_images(model, inside)
+        check_classes(network.name, model, inside)
+        made = {n: _made(n, thing, model) for n, thing in chosen.items()}
+        fresh = {n for n, d in made.items() if isinstance(chosen[n], str) or not fitted(d)}
+        parts = self._parts(inside, fit=bool(fresh), ours=network.ours)
+        kept, skipped = _fit(made, fresh, parts, network)
+        unfair = {n: contamination(list(parts.values()), images) for n, images in outside.items()}
+        about = {
+            "split": _told(parts, self.train),
+            "skipped": skipped,
+            "warnings": [
+                *(f"skipped {text}" for text in skipped),
+                *(f"{n}: {text}" for n, sentences in unfair.items() for text in sentences),
+            ],
+        }
+        return Plan(
+            detectors={network.name: kept},
+            calibrate=parts["calibrate"],
+            inside=parts["test"].thin(limit),
+            outside={n: replace(x, notes=(*x.notes, *unfair[n])) for n, x in outside.items()},
+            threats=threats,
+            attack=attack,
+            sides=(self.sides,) if isinstance(self.sides, str) else self.sides,  # type: ignore[arg-type]
+            seed=seed or 0,
+            batch_size=batch_size,
+            about={what: said for what, said in about.items() if said},
+        )
+
+    def _sets(self, shape: Shape | None, limit: int | None) -> tuple[ImageSet, dict[str, ImageSet]]:
+        """The ID images and the OOD sets, all of one shape, with their groups."""
+        groups = _group_ids(self.groups)
+        inside = image_set(self.inside, "inside", shape=shape)
+        sets = _outside_sets(self.outside, limit, inside.shape)
+        for name in groups:
+            if name not in ("inside", *sets):
+                raise unknown("image set", name, ["inside", *sets])
+        outside = {n: _grouped(images, n, groups) for n, images in sets.items()}
+        return _grouped(inside, "inside", groups), outside
+
+    def _parts(self, inside: ImageSet, *, fit: bool, ours: bool) -> dict[str, ImageSet]:
+        train, calibrate = (
+            None if images is None else image_set(images, name, shape=inside.shape)
+            for name, images in (("train", self.train), ("calibrate", self.calibrate))
+        )
+        return divide(inside, train, calibrate, fit=fit, ours=ours)
+
+
+def _told(parts: Mapping[str, ImageSet], train: object) -> dict[str, Any]:
+    """How the images were divided, for the manifest."""
+    told: dict[str, Any] = {"rule": SPLIT_RULE}
+    if "fit" in parts:
+        told["fit on"] = "part of inside" if train is None else parts["fit"].name
+    return told | {n: len(parts[n]) for n in ("fit", "calibrate", "test") if n in parts}
+
+
+# --- the network
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A network, or one of somebody else's that is built when the shape of images is known."""
+
+    name: str
+    found: Any  # a Model, or a ForeignNetwork
+    shape: Shape | None = None  # that its card states
+    ours: bool = False  # whether rood trained it
+    logits_only: bool = False
+
+    def taking(self, shape: Shape, device: str | None) -> Model:
+        """The network for images of this shape."""
+        if isinstance(self.found, Model):
+            model = self.found
+            return model if device is None else model.to(pick_device(device))
+        return self.found.build(shape)[0].to(pick_device(device or "auto"))
+
+
+def _network(given: str | Model, name: object, trust: bool) -> _Network:
+    expect(isinstance(name, str | None), "a word as the name of the network", _kind(name))
+    if isinstance(given, str):
+        short = str(name or Path(given).stem)
+        if not has_card(given):
+            found = find_network(given, trust=trust)
+            return _Network(short, found, found.shape)
+        model, card = load_network(given)
+        c, h, w = card["shape"]
+        return _Network(short, model.to(pick_device("auto")), (c, h, w), ours=True)
+    if training := [n for n, m in given.named_modules() if m.training]:
+        raise InputError(
+            f"expected a network in eval mode, got one with {training[0] or 'all of it'} in "
+            "training mode: call model.eval()"
+        )
+    return _Network(str(name or "model"), given)
+
+
+def _no_network(given: object) -> InputError:
+    kind = _kind(given)
+    if isinstance(given, Detector):
+        return InputError(f"expected the network first, got the detector {kind}: swap the two")
+    return InputError(
+        f"expected a Model or the name of a network, got {kind}: rood.wrap(net, mean=(...), "
+        "std=(...)) makes a Model, with the mean and std that the network was trained with"
+    )
+
+
+def check_images(model: Model, images: ImageSet) -> None:
+    """Refuse images that the network cannot take, in the words of the layer that refused."""
+    few = images.take(torch.arange(min(2, len(images)))).pixels().to(model.mean)
+    try:
+        with torch.no_grad():
+            model(few)
+    except RoodError:
+        raise
+    except Exception as e:  # layers of others raise anything
+        raise InputError(
+            f"expected images that the network takes, got {images.shape} as {images.name!r}, "
+            f"where it fails: {first_line(e)[:200].rstrip('.')}"
+        ) from e
+
+
+# --- detectors
+
+
+def _chosen(given: object, *, fits: bool) -> dict[str, str | Detector]:
+    """Detectors or their registry names, by the name that each gets in the results."""
+    if isinstance(given, Mapping):
+        pairs = [(name, thing) for name, thing in given.items()]
+        for name, _ in pairs:
+            expect(isinstance(name, str) and name != "", "a name for every detector", repr(name))
+    else:
+        pairs = [(_detector_name(thing), thing) for thing in _each(given)]
+    found: dict[str, str | Detector] = {}
+    for name, thing in pairs:
+        if name in found:
+            raise InputError(
+                f"expected each detector to have its own name, got {name!r} twice: "
+                "give a mapping of names to detectors"
+            )
+        found[name] = _checked(thing, fits)
+    expect(bool(found), "at least one detector to audit", "none")
+    return found
+
+
+def _each(given: object) -> Iterable[object]:
+    if given == "all":  # all that need nothing but the network
+        names = registered.registry.names()
+        return [n for n in names if not hasattr(registered.registry.get(n), "example")]
+    if isinstance(given, str):
+        return [name.strip() for name in given.split(",") if name.strip()]
+    several = isinstance(given, Iterable) and not isinstance(given, Detector | type)
+    return given if several else [given]  # type: ignore[return-value]
+
+
+def _detector_name(thing: object) -> str:
+    """The registry's where there is one: "knn" for KNN(model)."""
+    if isinstance(thing, str):
+        return thing
+    package, _, file = type(thing).__module__.rpartition(".")
+    if package == registered.__name__:
+        return file
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(thing).__name__).lower()
+
+
+def _checked(thing: object, fits: bool) -> str | Detector:
+    if isinstance(thing, str):
+        make = registered.registry.get(thing)
+        if hasattr(make, "example"):
+            raise InputError(
+                f"expected a detector that needs nothing but the network, got the name {thing!r}: "
+                f"give an instance of rood.detectors.{getattr(make, '__name__', thing)}"
+            )
+        return thing
+    if not isinstance(thing, Detector):
+        do = f": write {thing.__name__}(model)" if isinstance(thing, type) else ""
+        raise InputError(f'expected a detector, or a name such as "knn", got {_kind(thing)}{do}')
+    if not fits and not fitted(thing):
+        raise NotFittedError(
+            f"expected fitted detectors, got {thing!r}: call fit(), or give train= to rood.audit"
+        )
+    return thing
+
+
+def _made(name: str, thing: str | Detector, model: Model) -> Detector:
+    if isinstance(thing, str):
+        return registered.registry.get(thing)(model)
+    if thing.model is not model:
+        raise InputError(f"expected detector {name!r} to be built on the model given")
+    return thing
+
+
+def fitted(detector: Detector) -> bool:
+    """Whether it can score."""
+    try:
+        detector.check_fitted()
+    except NotFittedError:
+        return False
+    return True
+
+
+def _fit(
+    made: Mapping[str, Detector],
+    fresh: set[str],
+    parts: Mapping[str, ImageSet],
+    network: _Network,
+) -> tuple[dict[str, Detector], list[str]]:
+    """Fit the fresh ones; those that the images can serve, and a sentence about the others."""
+    check_enough(parts["calibrate"])  # before what takes long
+    if not fresh:
+        return dict(made), []
+    fit, logits_only = parts["fit"], network.logits_only
+    new = {n: d for n, d in made.items() if n in fresh}
+    kept, skipped = servable(new, fit, network.name, logits_only=logits_only)
+    fit_detectors(kept.values(), fit)
+    return {n: d for n, d in made.items() if n in kept or n not in fresh}, skipped
+
+
+# --- images
+
+
+def _outside_sets(given: object, limit: int | None, shape: Shape) -> dict[str, ImageSet]:
+    """The OOD sets by name: of one set, of several in a list, or of a mapping."""
+    if isinstance(given, Mapping):
+        for name in given:
+            expect(isinstance(name, str), "a name for every set of outside", repr(name))
+        return {n: image_set(x, n, shape=shape, limit=limit) for n, x in given.items()}
+    found: dict[str, ImageSet] = {}
+    each = given if isinstance(given, list) else [given]
+    for i, images in enumerate(each):
+        usual = "outside" if len(each) == 1 else f"outside-{i + 1}"
+        made = image_set(images, usual, shape=shape, limit=limit)
+        name = _last(images) or made.name
+        if name in found:
+            raise InputError(
+                f"expected each set of outside to have its own name, got {name!r} twice: "
+                "give a mapping of names to sets"
+            )
+        found[name] = made
+    return found
+
+
+def _last(images: object) -> str:
+    """The last part of a spec or path, as the command names it."""
+    if not isinstance(images, str | os.PathLike):
+        return ""
+    text = os.fspath(images)
+    return Path(text.partition(":")[2] or text).resolve().stem
+
+
+def _grouped(images: ImageSet, name: str, groups: Mapping[str, tuple[str, ...]]) -> ImageSet:
+    return replace(images, groups=groups[name]) if name in groups else images
+
+
+def _group_ids(groups: object) -> dict[str, tuple[str, ...]]:
+    """One word per image, by set."""
+    if not isinstance(groups, Mapping | None):
+        what = "groups by set, such as {'inside': [...]}"
+        raise InputError(f"expected {what}, got {_kind(groups)}")
+    found: dict[str, tuple[str, ...]] = {}
+    for name, ids in (groups or {}).items():
+        plain = ids.tolist() if isinstance(ids, Tensor) else ids
+        if isinstance(plain, str) or not isinstance(plain, Iterable):
+            raise InputError(f"expected one group per image of {name!r}, got {plain!r:.50}")
+        found[str(name)] = tuple("" if g is None else str(g) for g in plain)
+    return found
+
+
+# --- the rest
+
+
+def _attack(given: object) -> Attack:
+    """An attack; the one called so; of `worst_of` the tier called so; None: its quick tier."""
+    if isinstance(given, Attack):
+        return given
+    if isinstance(given, str | None):
+        return made_attack(AuditSettings(attack=given))
+    do = f": write {given.__name__}()" if isinstance(given, type) else ""
+    names = ", ".join(attacks.names())
+    raise InputError(
+        f"expected an attack, one of {names}, or a tier (quick, standard, full), "
+        f"got {_kind(given)}{do}"
+    )
+
+
+def _number(what: str, given: object) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)
+    raise InputError(f"expected a whole number as {what}, got {given!r:.50}")
+
+
+def _kind(given: object) -> str:
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
