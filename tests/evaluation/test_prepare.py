@@ -143,16 +143,22 @@ def test_a_detector_needs_labels_where_one_inside_it_does():
     assert not needs_labels(PRO(MSP(model)))
 
 
-def test_accuracy_near_chance_asks_for_mean_std_and_class_order(files, own, tmp_path):
+def test_another_order_of_classes_stops_an_audit_unless_it_is_to_go_on(files, own, tmp_path):
     net = small_model().net
     with torch.no_grad():
         for p in (net.head.weight, net.head.bias):
             p.copy_(p.roll(1, dims=0).clone())  # another order of classes
     own.make = lambda: net
-    options = ("--detectors", "msp", "--steps", "1", "--out", str(tmp_path), *MOMENTS)
+    options = ("--detectors", "msp", "--steps", "1", "--out", str(tmp_path / "o"), *MOMENTS)
     said = audited(files, *options, model="own_net:make")
-    assert "near chance, 0.333: wrong mean/std or class order?" in said.stderr
-    assert any("near chance" in note for note in manifest(tmp_path)["notes"])
+    assert said.exit_code == 1
+    assert (
+        "1.00 in another order: the labels of outputs 0, 1, ... seem to be 2, 0, 1" in said.stderr
+    )
+    assert not (tmp_path / "o").exists()
+    said = audited(files, *options, "--anyway", model="own_net:make")
+    assert said.exit_code == 0
+    assert any("in another order" in note for note in manifest(tmp_path / "o")["notes"])
 
 
 def test_a_good_network_is_not_asked_for_its_class_order(files):
@@ -163,7 +169,7 @@ def test_a_good_network_is_not_asked_for_its_class_order(files):
         detectors=("msp",),
     )
     about = prepare(settings).about
-    assert "notes" not in about
+    assert [note[:13] for note in about["notes"]] == ["small sample:"]
     assert "skipped" not in about
 
 

@@ -25,7 +25,8 @@ def refused(result, *words):
     assert result.exit_code == 1, (result.output, result.exception)
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
+    *notes, line = result.stderr.splitlines()
+    assert all(note.startswith("note: ") for note in notes)
     assert line.startswith("error: ")
     assert not line.endswith(".")
     assert all(word in line for word in words), line

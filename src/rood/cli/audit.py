@@ -74,6 +74,7 @@ def audit(
         str | None, typer.Option(help="A running Ray cluster; auto: the one on this machine.")
     ] = None,
     skip_bad: Annotated[bool | None, options.SKIP_BAD] = None,
+    anyway: Annotated[bool | None, options.ANYWAY] = None,
     trust: Annotated[bool, options.TRUST] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Use only files on this machine.")
@@ -115,6 +116,7 @@ def audit(
         "seed": seed,
         "batch_size": batch_size,
         "skip_bad": skip_bad,
+        "anyway": anyway,
         "trust": trust,
     }
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}

@@ -25,6 +25,8 @@ BATCH_SIZE = typer.Option(help="Images per batch; changes speed, not scores.")
 TRUST = typer.Option("--trust", help="Let a network from a file or hub run its own code.")
 SKIP_BAD = typer.Option("--skip-bad", help="Skip unreadable images and report how many.")
 
+ANYWAY = typer.Option("--anyway", help="Go on although a check of `rood doctor` failed.")
+
 
 def listed(option: str, text: str | None) -> tuple[str, ...] | None:
     """Split "a, b" into ("a", "b"); None where the option was not given."""

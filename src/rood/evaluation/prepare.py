@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -14,15 +14,16 @@ from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
 from rood.attacks.worst_of import Tier
 from rood.data.base import SPLIT_RULE, ImageSet, Shape, at_once
-from rood.data.contamination import contamination, equal
+from rood.data.contamination import contamination
 from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError, expect
+from rood.evaluation import diagnosis
+from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
-from rood.evaluation.tasks import accuracy
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
 from rood.goals import look_in
 from rood.models.load import find_network, has_card, is_function, load_network
@@ -38,9 +39,6 @@ MOST_AT_ONCE = 256  # images of a batch
 QUICK_STEPS = 20  # of PGD by default
 TIERS = get_args(Tier)  # of worst_of, which are names of attacks too
 OF_PGD = {"steps", "step", "restarts"}  # options that say which attack is meant
-CHANCE_IMAGES = 200  # on which accuracy is checked before anything is attacked
-MOST_SAME = 0.5  # share of an OOD set that are ID images: more is a mistake, not contamination
-NEAR = 0.1  # of the way from chance to perfect: what still counts as near chance
 
 Networks = Mapping[str, tuple[Model, dict[str, Any]]]  # each with its card, by a short name
 
@@ -57,14 +55,16 @@ class Bench:
 
     def load(self, spec: str, s: AuditSettings) -> ImageSet:
         """Images from elsewhere, with notes on what makes them an unfair OOD set."""
-        return _beside([self.fit, self.calibrate, self.inside], spec, s, s.limit)
+        ours = [self.fit, self.calibrate, self.inside]
+        images = _read(spec, s, self.inside.shape, s.limit)
+        return replace(images, notes=(*images.notes, *contamination(ours, images)))
 
 
 def prepare(s: AuditSettings) -> Bench:
     """Load networks and images, and fit the detectors."""
     s = with_images(s, outside=False)
-    makers, device = _makers(s), pick_device(s.device)
-    return _fitted(s, makers, device, *_loaded(s))
+    setup = set_up(s, {})
+    return _fitted(s, setup, list(diagnosis.examine(setup)))
 
 
 def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Plan:
@@ -74,14 +74,11 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     """
     start = perf_counter()
     s = with_images(s, outside=True)
-    threats, makers, attack = made_threats(s.threats), _makers(s), made_attack(s)
-    device = pick_device(s.device)
-    networks, parts = _loaded(s)
-    ours, most = list(parts.values()), _at_most(s)
-    # before the detectors are fitted, which takes longer
-    outside = {n: _outside(ours, n, s, most) for n in s.outside}
-    bench = _fitted(s, makers, device, networks, parts)
-    fitted, limit, about = bench.detectors, s.limit, dict(bench.about)
+    setup = set_up(s, s.outside)
+    found = list(diagnosis.examine(setup))
+    diagnosis.refuse(found, anyway=s.anyway)  # before the detectors are fitted, which takes longer
+    bench = _fitted(s, setup, found)
+    fitted, limit, attack, about = bench.detectors, s.limit, setup.attack, dict(bench.about)
     if s.budget is not None:
         choice = _earlier(s, earlier) or _choice(s, bench, start)
         attack, limit = choice.attack, choice.limit
@@ -89,16 +86,63 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         about["budget"] = choice.to_dict()
         late = [f"{n}: does not fit into {s.budget}" for n in choice.dropped]
         about |= {"skipped": [*about.get("skipped", ()), *late]} if late else {}
+    outside = diagnosis.with_notes(found, setup.outside)
     return Plan(
         detectors=fitted,
         calibrate=bench.calibrate,
         inside=bench.inside.thin(limit),
         outside={n: images.thin(limit) for n, images in outside.items()},
-        threats=threats,
+        threats=setup.threats,
         attack=attack,
         seed=s.seed,
         batch_size=s.batch_size,
         about=about,
+    )
+
+
+def diagnose(s: AuditSettings) -> list[Diagnosis]:
+    """What `rood doctor` says: the results of all checks, and what would stop an audit."""
+    found = list[Diagnosis]()
+    try:
+        s = with_images(s, outside=True)
+        setup = set_up(s, s.outside)
+        found += diagnosis.examine(setup, estimate=True)
+        for one in setup.subjects:
+            made, fit = setup.detectors[one.name], _there(setup.fit)
+            _, skipped = servable(made, fit, one.name, logits_only=one.card["logits_only"])
+            found += [Diagnosis("detectors", "warn", f"skipped {text}") for text in skipped]
+        check_enough(_there(setup.calibrate))
+    except RoodError as e:
+        found.append(Diagnosis("audit", "fail", str(e)))
+    return found
+
+
+def set_up(s: AuditSettings, outside: Mapping[str, str]) -> Setup:
+    """Networks and images loaded, detectors made, nothing fitted."""
+    threats, makers, attack = made_threats(s.threats), _makers(s), made_attack(s)
+    device = pick_device(s.device)
+    networks, shape = load_networks(s)
+    parts = divided(s, shape)
+    detectors = {
+        m: {
+            n: _made(make, s.options.get(n, {}), f"options.{n}", model)
+            for n, make in makers.items()
+        }
+        for m, (model, _) in networks.items()
+    }
+    for m, (model, _) in networks.items():
+        check_classes(m, model, parts["fit"])
+    test, most = parts["test"], _at_most(s)
+    return Setup(
+        subjects=[Subject(m, net.to(device), test, card) for m, (net, card) in networks.items()],
+        inside=test,
+        outside={n: _read(spec, s, shape, most, _groups(s, n)) for n, spec in outside.items()},
+        fit=parts["fit"],
+        calibrate=parts["calibrate"],
+        detectors=detectors,
+        threats=threats,
+        attack=attack,
+        limit=s.limit,
     )
 
 
@@ -142,11 +186,6 @@ def _made(make: Any, options: Mapping[str, object], where: str, *args: Any) -> A
 
 
 # --- loading: networks, and images of one shape for all of them
-
-
-def _loaded(s: AuditSettings) -> tuple[Networks, dict[str, ImageSet]]:
-    networks, shape = load_networks(s)
-    return networks, divided(s, shape)
 
 
 def load_networks(s: AuditSettings) -> tuple[Networks, Shape]:
@@ -231,29 +270,11 @@ def _groups(s: AuditSettings, name: str) -> str | None:
     return s.groups.get(name, s.groups.get("*"))
 
 
-def _outside(ours: Sequence[ImageSet], name: str, s: AuditSettings, limit: int | None) -> ImageSet:
-    """One OOD set; refused where most of it is the ID images."""
-    images = _beside(ours, s.outside[name], s, limit, _groups(s, name))
-    same, n = int(equal(images, ours).sum()), len(images)
-    if same > MOST_SAME * n:
-        raise InputError(
-            f"expected other images for --outside than for --inside, got {same} of {n} in {name!r} "
-            "that are ID images too: give images of things that the network does not know"
-        )
-    return images
-
-
-def _beside(
-    inside: Sequence[ImageSet],
-    spec: str,
-    s: AuditSettings,
-    limit: int | None,
-    groups: str | None = None,
+def _read(
+    spec: str, s: AuditSettings, shape: Shape, limit: int | None, groups: str | None = None
 ) -> ImageSet:
-    """Images from elsewhere, with notes on what makes them an unfair OOD set."""
-    shape = inside[0].shape
-    images = data.load(spec, shape=shape, limit=limit, skip_bad=s.skip_bad, groups=groups)
-    return replace(images, notes=(*images.notes, *contamination(inside, images)))
+    """Images from elsewhere."""
+    return data.load(spec, shape=shape, limit=limit, skip_bad=s.skip_bad, groups=groups)
 
 
 def _at_most(s: AuditSettings) -> int | None:
@@ -264,36 +285,27 @@ def _at_most(s: AuditSettings) -> int | None:
 # --- fitting the detectors that can serve
 
 
-def _fitted(
-    s: AuditSettings,
-    makers: Mapping[str, Any],
-    device: torch.device,
-    networks: Networks,
-    parts: Mapping[str, ImageSet],
-) -> Bench:
-    fit, calibrate = parts["fit"], parts["calibrate"]
+def _fitted(s: AuditSettings, setup: Setup, found: Sequence[Diagnosis]) -> Bench:
+    fit, calibrate = _there(setup.fit), _there(setup.calibrate)
     fitted: dict[str, dict[str, Detector]] = {}
-    notes, skipped = list[str](), dict[str, None]()  # each sentence once, in order
-    size = _fit_batch(fit, device)
-    for m, (model, card) in networks.items():
-        check_classes(m, model.to(device), fit)
-        made = {
-            n: _made(make, s.options.get(n, {}), f"options.{n}", model)
-            for n, make in makers.items()
-        }
-        fitted[m], sentences = servable(made, fit, m, logits_only=card["logits_only"])
+    skipped = dict[str, None]()  # each sentence once, in order
+    for one in setup.subjects:
+        made, logits_only = setup.detectors[one.name], one.card["logits_only"]
+        fitted[one.name], sentences = servable(made, fit, one.name, logits_only=logits_only)
         check_enough(calibrate)  # before what takes long
-        fit_detectors(fitted[m].values(), fit)
+        fit_detectors(fitted[one.name].values(), fit)
         skipped |= dict.fromkeys(sentences)
-        notes += [f"{m}: {note}" for note in card["notes"]]
-        notes += near_chance(model, parts["test"], m, size)
-    told = {"notes": notes, "skipped": list(skipped)}
+    told = {"notes": diagnosis.notes(found, setup.outside), "skipped": list(skipped)}
     return Bench(
         detectors=fitted,
         fit=fit,
         calibrate=calibrate,
-        inside=parts["test"],
-        about={"split": _told(s, parts)} | {k: v for k, v in told.items() if v},
+        inside=setup.inside,
+        about={
+            "split": _told(s, setup),
+            **{k: v for k, v in told.items() if v},
+            "diagnosis": [asdict(one) for one in found],
+        },
     )
 
 
@@ -308,13 +320,18 @@ def _fit_batch(fit: ImageSet, device: torch.device) -> int:
     return at_once(fit.shape, FIT_BATCH) if device.type == "cpu" else FIT_BATCH
 
 
-def _told(s: AuditSettings, parts: Mapping[str, ImageSet]) -> dict[str, Any]:
+def _told(s: AuditSettings, setup: Setup) -> dict[str, Any]:
     """How the images were divided, for the manifest."""
-    counts = {name: len(parts[name]) for name in ("fit", "calibrate", "test")}
+    fit, calibrate = _there(setup.fit), _there(setup.calibrate)
+    counts = {"fit": len(fit), "calibrate": len(calibrate), "test": len(setup.inside)}
     fit_on = f"part of {s.inside}" if s.train is None else s.train
-    notes = list(parts["fit"].notes)
     told = {"rule": SPLIT_RULE, "fit on": fit_on, **counts}
-    return told | ({"notes on fit": notes} if notes else {})
+    return told | ({"notes on fit": list(fit.notes)} if fit.notes else {})
+
+
+def _there(images: ImageSet | None) -> ImageSet:
+    assert images is not None  # `set_up` gives all parts
+    return images
 
 
 def check_classes(name: str, model: Model, fit: ImageSet) -> None:
@@ -324,18 +341,6 @@ def check_classes(name: str, model: Model, fit: ImageSet) -> None:
             f"expected labels 0 to {model.classes - 1} for {name}, got up to "
             f"{int(fit.labels.max())}: are these the network's classes?"
         )
-
-
-def near_chance(model: Model, images: ImageSet, name: str, batch_size: int) -> tuple[str, ...]:
-    """A note where the network's accuracy on ID images is hardly above chance."""
-    right, n = accuracy(model, images.thin(CHANCE_IMAGES), batch_size)
-    chance = 1 / model.classes
-    if n == 0 or right > chance + NEAR * (1 - chance):
-        return ()
-    return (
-        f"{name}: accuracy {right:.3f} on {n} labelled images is near chance, {chance:.3f}: "
-        "wrong mean/std or class order?",
-    )
 
 
 def servable(

@@ -17,6 +17,7 @@ Arrays = dict[str, NDArray[Any]]
 
 CLEAN = "clean"
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
+SMALL = 100  # images of a set below which a number says that its sample is small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,11 @@ class Row:
     n_out: int
     seed: int
     verdict: Verdict  # whether the attack behind this number can be believed
+
+    @property
+    def small(self) -> bool:
+        """Whether fewer than 100 images of a side are behind it."""
+        return any(0 < n < SMALL for n in (self.n_in, self.n_out))
 
     def line(self) -> str:
         """The row as one line of rows.jsonl."""

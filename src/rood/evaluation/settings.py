@@ -41,6 +41,7 @@ class AuditSettings:
     device: str = "auto"
     seed: int = 0
     batch_size: int | None = None  # None: chosen for images of this size
+    anyway: bool = False  # whether to go on although a check of the setup failed
     trust: bool = False  # whether networks of files and hubs may run their own code
 
 
