@@ -84,7 +84,7 @@ def main(
     """Can your out-of-distribution detector be trusted under attack?"""
 
 
-from rood.cli import attack, audit, fit, list, report, score, train  # noqa: E402, F401  (they add their commands)
+from rood.cli import attack, audit, doctor, fit, list, report, score, train  # noqa: E402, F401  (they add their commands)
 
 for _point in entry_points(group="rood.commands"):  # such as `reproduce` of rood-papers
     app.command(_point.name)(_point.load())

@@ -105,7 +105,7 @@ def audit(
         "std": numbers("--std", std),
         "size": size,
         "inside": inside,
-        "outside": _named(outside) if outside else None,
+        "outside": named_sets(outside) if outside else None,
         "groups": _grouped(groups) if groups else None,
         "train": train,
         "detectors": listed("--detectors", detectors),
@@ -120,7 +120,7 @@ def audit(
         "trust": trust,
     }
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
-    settings = _settings(config, given, limit, tuned)
+    settings = settings_of(config, given, limit, tuned)
     where = pick(engine, workers, address, settings.device)
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
@@ -141,12 +141,13 @@ def _check_bar(bar: float | None) -> None:
         expect(0 <= bar <= 1, "an AUROC from 0 to 1 for --fail-under", bar, do=do)
 
 
-def _settings(
+def settings_of(
     config: Path | None,
     given: dict[str, Any],
     limit: int | None,
     attack: dict[str, int | str | None],
 ) -> "AuditSettings":
+    """The settings of a file, changed by the options that were given."""
     from rood.evaluation.settings import AuditSettings, read_settings, refuse_code
 
     base = read_settings(config, trust=given["trust"]) if config else AuditSettings()
@@ -234,7 +235,7 @@ def _grouped(texts: list[str]) -> dict[str, str]:
     return {name if equals else "*": how for name, equals, how in pairs}
 
 
-def _named(specs: list[str]) -> dict[str, str]:
+def named_sets(specs: list[str]) -> dict[str, str]:
     """["dtd=folder:x", "npz:y.npz"] as {"dtd": "folder:x", "y": "npz:y.npz"}."""
     from rood.errors import InputError
 
