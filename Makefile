@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
+# says so before pip does, in riddles, and leaves a broken environment
+RECENT := import sys; sys.exit(None if sys.version_info >= (3, 11) else "expected Python 3.11 or newer, got %d.%d: remove $(VENV) if it is there, then make $(MAKECMDGOALS) PYTHON=python3.12" % sys.version_info[:2])
+ENVIRONMENT = if test -x $(BIN)/python; then $(BIN)/python -c '$(RECENT)'; else $(PYTHON) -c '$(RECENT)' && $(PYTHON) -m venv $(VENV); fi
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # small tensors: more threads than one fight over the cores of a busy machine
 export OMP_NUM_THREADS ?= 1
@@ -14,6 +17,8 @@ COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
 demo: $(DEMO)
 	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
+	@echo "the page: $(CURDIR)/audit/report.html"
+	@echo "the command: $(BIN)/rood, such as $(BIN)/rood audit --help"
 
 # what a person runs before a commit: minutes, so without coverage, which costs 40 % more
 test: check
@@ -71,12 +76,12 @@ dist: $(DEV)
 
 # what the demo needs and no more; Python compiles what it imports, which is a fifth of torch
 $(DEMO): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	$(BIN)/python $(INSTALL) --no-compile --editable ".[demo]"
 	touch $@
 
 $(DEV): pyproject.toml papers/pyproject.toml zoo/pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	$(BIN)/python $(INSTALL) --editable ".[dev]" --editable papers --editable zoo
 	touch $(DEMO) $@
 

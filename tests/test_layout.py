@@ -38,7 +38,7 @@ TOGETHER = {
     "tests/attacks": "masked",
     "tests/cli": "bad_folders bad_input",
     "tests/data": "derived",
-    "tests/docs": "code_blocks links site",
+    "tests/docs": "code_blocks demo links site",
     "tests/detectors": "logit_scores",
     "tests/evaluation": "engines_ray",
     "tests/models": "real_libraries trust",
