@@ -36,7 +36,7 @@ MIRRORS = {
 # tests of what several modules do together, which mirror no single one
 TOGETHER = {
     "tests/attacks": "masked",
-    "tests/cli": "bad_folders bad_input",
+    "tests/cli": "bad_folders bad_input newcomers",
     "tests/data": "derived",
     "tests/docs": "code_blocks demo links site",
     "tests/detectors": "logit_scores",

@@ -29,7 +29,9 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as e:
         raise ConfigError(f"expected a settings file at {path}: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ConfigError(f"expected TOML in {path}, got something else: {e}") from e
+        named = path.suffix == ".toml"
+        hint = "" if named else f": name a network by --model {path}, images by --inside {path}"
+        raise ConfigError(f"expected TOML in {path}, got something else: {e}{hint}") from e
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:

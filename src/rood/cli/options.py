@@ -43,4 +43,5 @@ def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     try:
         return None if text is None else tuple(map(float, listed(option, text) or ()))
     except ValueError as e:
-        raise InputError(f"expected comma-separated numbers for {option}, got {text!r}") from e
+        what = f"comma-separated numbers for {option}, such as 0.485,0.456,0.406"
+        raise InputError(f"expected {what}, got {text!r}") from e

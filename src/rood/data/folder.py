@@ -46,7 +46,7 @@ def _layout(root: Path) -> tuple[list[Path], list[int], list[str]]:
     if not root.exists():
         raise DataError(f"expected a folder of images, but {shown(root)} does not exist")
     if not root.is_dir():
-        raise DataError(f"expected a folder of images, but {shown(root)} is a file")
+        raise DataError(f"expected a folder of images, but {shown(root)} is a file: {_do(root)}")
     entries = [e for e in _listed(root) if not e.name.startswith(".")]
     flat = [e for e in entries if _is_image(e)]
     inside = {e.name: _below(e) for e in entries if e.is_dir()}
@@ -75,6 +75,11 @@ def _layout(root: Path) -> tuple[list[Path], list[int], list[str]]:
     files = [f for found in inside.values() for f in found]
     labels = [i for i, found in enumerate(inside.values()) for _ in found]
     return files, labels, list(inside)
+
+
+def _do(file: Path) -> str:
+    packed = file.suffix.lower() in (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+    return "unpack it" if packed else "give the folder that holds it"
 
 
 def _listed(folder: Path) -> list[Path]:

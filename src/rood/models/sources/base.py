@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from rood.data.base import Shape
-from rood.errors import CapabilityError, InputError, first_line
+from rood.errors import CapabilityError, InputError, expect, first_line
 from rood.models.model import Model, kind_of, logits_of
 from rood.models.taps import watching
 from rood.models.wrap import check_weights, like_of, logits_only, wrap
@@ -44,6 +44,9 @@ class ForeignNetwork:
             raise InputError(
                 f"expected the image size for {self.name!r}, which its source does not state"
             )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            what = f"one {name}, or one for each of {shape[0]} channels"
+            expect(len(values) in (1, shape[0]), what, len(values))
         check_weights(self.net)
         net = self.net.eval()
         if self.shape is not None:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rood.errors import CapabilityError, InputError
+from rood.errors import CapabilityError, InputError, RoodError, first_line
 from rood.models.checkpoint import check_fit, load_state
 from rood.models.model import Model
 from rood.models.sources.base import ForeignNetwork
@@ -68,7 +69,11 @@ def _made(spec: str) -> object:
         try:
             module = importlib.import_module(module_name)
         except ImportError as e:
-            raise CapabilityError(f"cannot import {module_name!r} of {spec!r}: {e}") from e
+            hint = ": run this in its folder; hubs are hf:NAME and timm:NAME"
+            do = hint if e.name == module_name else ""
+            raise CapabilityError(f"cannot import {module_name!r} of {spec!r}: {e}{do}") from e
+        except Exception as e:
+            raise _theirs(f"to import {module_name!r} of {spec!r}", e) from e
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
@@ -78,8 +83,19 @@ def _made(spec: str) -> object:
         )
     try:
         return function()
+    except RoodError:
+        raise
     except TypeError as e:
         raise InputError(f"expected {spec!r} to need no arguments, got: {e}") from e
+    except Exception as e:
+        raise _theirs(f"{spec!r} to make a network", e) from e
+
+
+def _theirs(what: str, e: Exception) -> InputError:
+    """Code of somebody else raises anything: say where."""
+    place = traceback.extract_tb(e.__traceback__)[-1]
+    got = f"{type(e).__name__}: {first_line(e)[:200]}"
+    return InputError(f"expected {what}, got {got} in line {place.lineno} of {place.filename}")
 
 
 @contextmanager
