@@ -15,8 +15,9 @@ from rood.evaluation.engines import Engine
 from rood.evaluation.plan import Plan
 from rood.evaluation.prepare import plan_audit
 from rood.evaluation.rows import SIDES
-from rood.evaluation.run import Step, run
+from rood.evaluation.run import run
 from rood.evaluation.settings import AuditSettings
+from rood.evaluation.steps import Step
 from rood.evaluation.store import Results, Store
 from rood.guard.export import check_name
 from rood.guard.fit import Fitted, fit_guard

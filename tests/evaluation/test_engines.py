@@ -36,7 +36,7 @@ class Listed(Engine):
 
     @contextmanager
     def opened(self, plan):
-        def results(tasks):
+        def results(tasks, meter):
             for task in reversed(tasks) if self.backwards else tasks:
                 if len(self.did) == self.most:
                     raise KeyboardInterrupt

@@ -235,7 +235,7 @@ def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     out = tmp_path / "out"
     more = ["--steps", "50", "--limit", "32"]  # many: the signal may come late
     code = "from rood.cli import app; app(prog_name='rood')"
-    command = [sys.executable, "-c", code, *small_command(files, out, *more)]
+    command = [sys.executable, "-c", code, *small_command(files, out, *more, "--quiet")]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )

@@ -45,14 +45,16 @@ def attack(
     batch_size: Annotated[int, options.BATCH_SIZE] = 64,
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
     trust: Annotated[bool, options.TRUST] = False,
+    quiet: Annotated[bool, options.QUIET] = False,
 ) -> None:
     """Craft attacked images and save them, with their scores before and after.
 
     Without arguments: a network and images that ship with rood.
     """
     from rood import api
-    from rood.cli.show import note, progress, waiting
+    from rood.cli.show import note, waiting
     from rood.evaluation.settings import AuditSettings, refuse_demo_images
+    from rood.progress import drawn
 
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
     settings = AuditSettings(
@@ -73,9 +75,9 @@ def attack(
     if images is None and direction != "look_out":
         refuse_demo_images(settings.models, "--images")
         images = "digits:near"
-    with waiting("loading images and fitting the detector"):
+    with waiting("loading images and fitting the detector", quiet=quiet):
         crafting = api.plan_crafting(settings, images, direction, format_)
-    summary = api.attack(crafting, out, lambda steps: progress(steps, "attacking"))
+    summary = api.attack(crafting, out, lambda steps: drawn(steps, "attacking", quiet=quiet))
     _show(summary, f"{detector}, {direction}, {crafting.threat}")
     typer.echo(f"images: {out / ('images' if format_ == 'png' else 'attacked.npz')}")
     typer.echo(f"scores: {out / 'scores.csv'}")

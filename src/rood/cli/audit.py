@@ -14,8 +14,8 @@ from rood.cli.options import listed, numbers
 
 if TYPE_CHECKING:
     from rood.evaluation.plan import Plan
-    from rood.evaluation.run import Step
     from rood.evaluation.settings import AuditSettings
+    from rood.evaluation.steps import Step
     from rood.evaluation.store import Results
 
 GATE = 3  # exit code where --fail-under is not met
@@ -86,6 +86,7 @@ def audit(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print rows as JSON lines on stdout.")
     ] = False,
+    quiet: Annotated[bool, options.QUIET] = False,
 ) -> None:
     """Attack OOD detectors from both sides and report which can be trusted.
 
@@ -125,8 +126,8 @@ def audit(
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
     with _no_early_exit():
-        plan = _planned(settings, out, as_json)
-        results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json))
+        plan = _planned(settings, out, quiet or as_json)
+        results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
     if fail_under is not None and (weak := _below(results, plan, fail_under)):
         typer.echo(f"gate: {WEAK.format(fail_under)}: {weak}", err=True)
@@ -182,11 +183,11 @@ def _tell(plan: "Plan") -> None:
         note(text, "skipped")
 
 
-def _shown(steps: Iterable["Step"], as_json: bool) -> Iterator["Step"]:
+def _shown(steps: Iterable["Step"], as_json: bool, quiet: bool) -> Iterator["Step"]:
     """Draw the progress, or print the rows as they are made."""
-    from rood.cli.show import progress
+    from rood.progress import drawn
 
-    for step in progress(steps, "auditing", quiet=as_json):
+    for step in drawn(steps, "auditing", quiet=quiet or as_json):
         if as_json:
             sys.stdout.writelines(row.line() for row in step.rows)
             sys.stdout.flush()  # for a reader at the other end of a pipe

@@ -23,6 +23,7 @@ DEVICE = typer.Option(help="auto, cpu, cuda, cuda:1, ...")
 SEED = typer.Option(help="Random seed.")
 BATCH_SIZE = typer.Option(help="Images per batch; changes speed, not scores.")
 TRUST = typer.Option("--trust", help="Let a network from a file or hub run its own code.")
+QUIET = typer.Option("--quiet", help="Show no progress.")
 SKIP_BAD = typer.Option("--skip-bad", help="Skip unreadable images and report how many.")
 
 ANYWAY = typer.Option("--anyway", help="Go on although a check of `rood doctor` failed.")

@@ -35,14 +35,15 @@ def score(
     batch_size: Annotated[int, options.BATCH_SIZE] = 64,
     skip_bad: Annotated[bool, options.SKIP_BAD] = False,
     trust: Annotated[bool, options.TRUST] = False,
+    quiet: Annotated[bool, options.QUIET] = False,
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
-    from rood.cli.show import progress
     from rood.device import pick_device
     from rood.evaluation.store import readable_errors
     from rood.guard.drift import DriftLog
     from rood.guard.guard import Guard
     from rood.guard.scoring import FolderScores
+    from rood.progress import drawn
 
     network = _network(guard, model, weights, trust)
     loaded = Guard.load(guard, model=network).to(pick_device(device))
@@ -53,7 +54,7 @@ def score(
         if csv is not None:
             stack.enter_context(readable_errors(csv))
             table = stack.enter_context(csv.open("w", encoding="utf-8", newline=""))
-        for _ in progress(scores.run(table, log), "scoring"):
+        for _ in drawn(scores.run(table, log), "scoring", quiet=quiet):
             pass
     _tell(scores, to_stderr=csv is None)
     if csv is not None:

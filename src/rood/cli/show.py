@@ -1,21 +1,16 @@
-"""What a person sees in the terminal: progress with time left, and the table at the end."""
+"""What a person sees in the terminal: notes, and the table at the end."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table
 
 from rood.evaluation.rows import Row
 from rood.report.words import shown
-
-if TYPE_CHECKING:
-    from rood.evaluation.run import Step
 
 BELIEVED = {"pass": "[green]yes[/]", "warn": "[yellow]with care[/]", "fail": "[red]no[/]", "-": "-"}
 SIDES = {
@@ -38,30 +33,6 @@ def waiting(text: str, *, quiet: bool = False) -> Iterator[None]:
         return
     with console.status(text):
         yield
-
-
-def progress(steps: Iterable["Step"], title: str, *, quiet: bool = False) -> Iterator["Step"]:
-    """Pass the steps on, drawing how far they are; on a terminal only."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield from steps
-        return
-    columns = (
-        TextColumn("{task.percentage:>3.0f} %"),
-        BarColumn(bar_width=min(40, console.width // 5)),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left", table_column=Column(no_wrap=True)),
-        # last, since it is the one that may be cut short
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        for step in steps:
-            total = step.total or 1.0  # nothing was left to do: all of it is done
-            done = step.done if step.total else total
-            bar.update(task, description=shown(step.label), completed=done, total=total)
-            yield step
 
 
 def note(text: object, kind: str = "note", about: object = None) -> None:

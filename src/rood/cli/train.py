@@ -9,7 +9,7 @@ import typer
 from rood.cli import app, options
 
 if TYPE_CHECKING:
-    from rood.evaluation.run import Step
+    from rood.evaluation.steps import Step
     from rood.training.loop import Epoch
     from rood.training.recipe import Recipe
 
@@ -80,16 +80,17 @@ def train(
 
 
 def _run(recipe: "Recipe", name: str | None, weights: Path, command: str, device: str) -> None:
-    from rood.cli.show import progress, waiting
+    from rood.cli.show import waiting
     from rood.device import pick_device
     from rood.models import checkpoint
+    from rood.progress import drawn
     from rood.training.job import run
     from rood.training.parallel import first
 
     where = pick_device(device)
     with waiting("loading images"):
         epochs = run(recipe, weights, command, device=where)
-    for step in progress(map(_step, epochs), "training"):
+    for step in drawn(map(_step, epochs), "training", lines=False):
         if first():
             typer.echo(step.label)
     if not first():
@@ -152,7 +153,7 @@ def _audit(recipe: "Recipe", name: str | None, weights: Path) -> str:
 
 def _step(e: "Epoch") -> "Step":
     """An epoch as a step of progress."""
-    from rood.evaluation.run import Step
+    from rood.evaluation.steps import Step
 
     accuracy = "" if e.accuracy is None else f", accuracy {e.accuracy:.3f}"
     accuracy += "" if e.robust_accuracy is None else f", attacked {e.robust_accuracy:.3f}"

@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path, PurePath
 from statistics import median
@@ -27,13 +28,14 @@ from rood.data.images import decode
 from rood.detectors.base import Detector
 from rood.errors import ResultsError
 from rood.evaluation.behaviour import behaviour, renew
+from rood.evaluation.effort import Counts, of_attack, usual
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.plan import check_numbers, settings_of
 from rood.evaluation.prepare import made_attack, prepare
-from rood.evaluation.run import Step
 from rood.evaluation.settings import AuditSettings, with_images
+from rood.evaluation.steps import Meter, Step
 from rood.evaluation.store import Store, readable_errors
-from rood.evaluation.tasks import join, score_clean
+from rood.evaluation.tasks import join, score_clean, ticking
 from rood.goals import look_in, look_out
 from rood.metrics import Interval, threshold_at_tpr, wilson
 from rood.registry import unknown
@@ -225,17 +227,31 @@ class Crafting:
         with full_precision(), store.opened(self.settings):
             self._renew(store, table)
             done = self._kept(out, table)
-            yield Step(self.images.name, done, n)
+            meter = Meter(n, self._size, self._passes, lambda _: self.images.name, done=done)
+            yield meter.step(self.images.name)
             while done < n:
-                rows = self._batch(out, done)
+                meter.part(done, 0.0)
+                with ticking(self.detector.model, partial(meter.part, done)):
+                    rows = self._batch(out, done)
+                meter.whole(done)
                 # not sooner: a run that fails at once must not claim the folder for its settings
                 store.write_json("manifest.json", self._manifest(finished=False))
                 table.append(rows)
                 done += len(rows)
-                yield Step(self.images.name, done, n)
+                yield meter.step(self.images.name)
             if self.kind == "npz":
                 self._bundle(out)
             store.write_json("manifest.json", self._manifest(finished=True))
+
+    def _size(self, start: int) -> int:
+        """Images of the batch that begins there."""
+        return min(self.batch_size, len(self.images) - start)
+
+    def _passes(self, start: int) -> float:
+        """What its attack should take, in forward passes of one image."""
+        variants = len(GOALS[self.direction](self.detector).variants)
+        counts = Counts(self._size(start), 0, 0)
+        return of_attack(usual(self.detector), self.attack, variants, counts)
 
     def _renew(self, store: Store, table: ScoresTable) -> None:
         """Begin anew if network, detector or attack is another than in the folder."""
@@ -266,7 +282,7 @@ class Crafting:
         return kept
 
     def _batch(self, out: Path, start: int) -> list[Sequence[object]]:
-        places = range(start, min(start + self.batch_size, len(self.images)))
+        places = range(start, start + self._size(start))
         part = self.images.take(torch.tensor(places))
         x = part.pixels().to(self.detector.model.mean)
         crafted = craft(

@@ -21,21 +21,12 @@ from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
+from rood.evaluation.steps import Meter, Step
 from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
 
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
-
-
-@dataclass(frozen=True)
-class Step:
-    """Progress of a run, in a measure that grows about evenly with time, and rows just written."""
-
-    label: str
-    done: float
-    total: float
-    rows: tuple[Row, ...] = ()
 
 
 def run(plan: Plan, out: Path, engine: Engine | None = None) -> Iterator[Step]:
@@ -51,6 +42,7 @@ class Run:
     store: Store
     engine: Engine
     waiting: deque[tuple[str, str]] = field(default_factory=deque)  # whose rows come next
+    _works: dict[Task, float] = field(default_factory=dict)
 
     def steps(self) -> Iterator[Step]:
         """See `run`."""
@@ -77,30 +69,28 @@ class Run:
         self.waiting.extend((m, d) for m, ds in self.plan.detectors.items() for d in ("", *ds))
         clean = self._clean_tasks()
         ahead = [t for w in self._attacks_left() for t in w.shards(self.plan)]
-        done = self._weight(clean)
-        yield from self._carried_out(perform, clean, 0.0, done + self._weight(ahead))
+        self.meter = Meter(self._weight([*clean, *ahead]), self._work, self._work, Task.label)
+        yield self.meter.step("clean scores")
+        yield from self._carried_out(perform, clean)
         attacks = self._attack_tasks()
-        yield from self._carried_out(perform, attacks, done, done + self._weight(attacks))
+        self.meter.total = self.meter.done + self._weight(attacks)
+        yield from self._carried_out(perform, attacks)
 
-    def _carried_out(
-        self, perform: Perform, tasks: Sequence[Task], done: float, total: float
-    ) -> Iterator[Step]:
+    def _carried_out(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[Step]:
         """Tasks end in any order. Rows have one order: each waits for all rows before it."""
-        for task, found in perform(tasks):
+        for task, found in perform(tasks, self.meter):
             self.finished.put(task, found)
-            done += task.weight(self.plan)
-            yield Step(f"{task.model}: {task.what()}", done, total)
-            for label, rows in self._rows_due():
-                yield Step(label, done, total, rows)
-        for label, rows in self._rows_due():
-            yield Step(label, done, total, rows)
+            self.meter.whole(task)
+            yield self.meter.step()
+            yield from self._rows_due()
+        yield from self._rows_due()
 
-    def _rows_due(self) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    def _rows_due(self) -> Iterator[Step]:
         while self.waiting and self._known(*self.waiting[0]):
             model, detector = self.waiting.popleft()
             rows = tuple(self._rows(model, detector) if detector else self._accuracy_rows(model))
             self.log.append(rows)
-            yield f"{model}: {detector or 'accuracy'}", rows
+            yield self.meter.step(f"{model}: {detector or 'accuracy'}", rows)
 
     def _known(self, model: str, detector: str) -> bool:
         """Whether everything needed for the rows of a detector, or of a network, is there."""
@@ -193,8 +183,13 @@ class Run:
         labels = self.plan.inside.labels
         return labels is None or not bool((labels >= 0).any())
 
+    def _work(self, task: Task) -> float:
+        if task not in self._works:
+            self._works[task] = task.weight(self.plan)
+        return self._works[task]
+
     def _weight(self, tasks: Sequence[Task]) -> float:
-        return sum(t.weight(self.plan) for t in tasks)
+        return sum(map(self._work, tasks))
 
     def _images_at_once(self) -> int:
         """The batch size asked for; else that of the run to continue; else what memory holds."""
@@ -325,7 +320,7 @@ class Finished:
     def _read(self, task: Task) -> Found:
         if not self._valid(task):  # it was, when this run began
             raise ResultsError(
-                f"another run with the same {CACHE} measures another {task.what()} under the same "
+                f"another run with the same {CACHE} measures another {task.label()} under the same "
                 "name: wait for it or set another folder"
             )
         arrays, facts = self._files.read(self._place(task))

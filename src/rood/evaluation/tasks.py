@@ -29,10 +29,12 @@ from rood.detectors import score_all
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError
 from rood.evaluation.batching import in_parts
+from rood.evaluation.effort import Counts, Pace, of_attack, usual, work
 from rood.evaluation.manifest import versions
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.probes import CONTROLS, DRAWS, FEW, Examination, Examined, tier
 from rood.evaluation.rows import CLEAN, Arrays
+from rood.evaluation.steps import Tick
 from rood.goals import look_in, look_out
 from rood.models.model import Model, Outputs
 from rood.seeds import Noise, generator
@@ -67,11 +69,11 @@ class Task:
         """The `scenario` of its rows."""
         return CLEAN if self.threat is None else f"{plan.attack_name()} {self.threat}"
 
-    def what(self) -> str:
-        """A word or two for the progress bar."""
-        if self.threat is None:
-            return "clean scores" if self.detectors else "accuracy"
-        return self.detectors[0]
+    def label(self) -> str:
+        """What a person sees while it is done."""
+        what = self.detectors[0] if self.threat else "clean scores" if self.detectors else "classes"
+        against = "" if self.threat is None else f", {self.threat}"
+        return f"{self.model}: {what}, {self.dataset}{against}"
 
     def key(self, plan: Plan) -> tuple[str, ...]:
         """Where the scores of the whole set are stored, for one detector."""
@@ -99,16 +101,28 @@ class Task:
         """The same for each detector alone, by its name; "" where there is none."""
         return {d: replace(self, detectors=(d,)) for d in self.detectors} or {"": self}
 
-    def weight(self, plan: Plan) -> float:
-        """About how long it takes, in clean scores of one image."""
+    def weight(self, plan: Plan, pace: Pace | None = None) -> float:
+        """About how long it takes, in forward passes of one image or in the unit of a pace."""
+        n = self.stop - self.start
+        detectors = [plan.detectors[self.model][d] for d in self.detectors]
         if self.threat is None:
-            return float(self.stop - self.start) * bool(self.detectors)
-        forwards, backwards = plan.detectors[self.model][self.detectors[0]].cost()
-        steps = getattr(plan.attack, "steps", 40) * getattr(plan.attack, "restarts", 1)
-        return (self.stop - self.start) * steps * (forwards + 2 * backwards + 2.0)
+            passes = 1 + sum(sum(d.cost()) for d in detectors if d.cost() != (1, 0))
+            return passes * work(n, gradient=False)
+        share = n / len(plan.sets()[self.dataset])
+        controls, few = share * CONTROLS, share * FEW if self.threat in plan.largest() else 0.0
+        counts = Counts(n, min(n, controls), min(n, few))
+        goal = look_in(detectors[0])
+        return of_attack(pace or usual(detectors[0]), plan.attack, len(goal.variants), counts)
 
-    def do(self, plan: Plan) -> dict[str, Found]:
-        """What is found, by detector. Reads nothing but the plan and writes nothing."""
+    def do(self, plan: Plan, tick: Tick | None = None) -> dict[str, Found]:
+        """What is found, by detector. Reads nothing but the plan and writes nothing.
+
+        tick: hears of the work that is done, in forward passes of one image.
+        """
+        with ticking(plan.model(self.model), tick):
+            return self._do(plan)
+
+    def _do(self, plan: Plan) -> dict[str, Found]:
         if self.threat is not None:
             return {self.detectors[0]: self._attack(plan, self.threat)}
         images = plan.sets()[self.dataset].take(torch.arange(self.start, self.stop))
@@ -427,6 +441,26 @@ def metered(model: Model) -> Iterator[Cost]:
     finally:
         handle.remove()
         cost.seconds = perf_counter() - start
+
+
+@contextmanager
+def ticking(model: Model, tick: Tick | None) -> Iterator[None]:
+    """Tell `tick` of the work that passes through `model` are, while the block runs."""
+    if tick is None:
+        yield
+        return
+    done = 0.0
+
+    def passed(_: Model, __: tuple[object, ...], out: Outputs) -> None:
+        nonlocal done
+        done += work(len(out.features), gradient=out.features.requires_grad)
+        tick(done)
+
+    handle = model.register_forward_hook(passed)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def join(parts: list[Arrays]) -> Arrays:

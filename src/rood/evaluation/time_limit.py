@@ -1,36 +1,30 @@
 """What of an audit fits into a time limit, estimated from the measured time of one gradient."""
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import takewhile
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rood.attacks import registry
-from rood.attacks.base import Attack, Goal, value_and_gradient
+from rood.attacks.base import Attack, value_and_gradient
 from rood.attacks.pgd import PGD
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
-from rood.evaluation.probes import BLIND, CONTROLS, FEW, QUERIES, WITHOUT_LIMIT, continued_by
+from rood.evaluation.effort import Counts, Pace, of_attack
+from rood.evaluation.probes import CONTROLS, FEW
 from rood.goals import look_in
-from rood.shapes import Images, Scores
-from rood.threat import Linf
+from rood.shapes import Images
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
-FORWARD = 1 / 3  # of the time of a forward and backward pass
 MARGIN = 1.25  # for clean scores, files, and a busy machine
 AROUND = 5.0  # seconds, at most a tenth of the limit, for start-up and the page
 SLOW = 1.0  # seconds: a gradient this slow is measured once more, not twice
-LITTLE = 10  # cost of the remaining scores per image examined further, in gradients
 ALIKE = 1.5  # costs within this factor count as equal
-AIMED = 15  # goals aimed at single images: of ten classes, the energy and exemplars
 QUICK = WorstOf(tier="quick")
 # presets, weakest first: attack and images per set
 LADDER: tuple[tuple[Attack, int], ...] = (
@@ -142,27 +136,8 @@ def gradient_time(detector: Detector, x: Images) -> float:
 def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
     """Seconds for one detector, set and threat, the examination of the attack included."""
     time, variants = each
-    blind = min(CONTROLS, images) * QUERIES * FORWARD
-    more = passes(continued_by(attack), variants) + BLIND.queries * FORWARD
-    further = min(FEW, images) * (more + WITHOUT_LIMIT.steps + LITTLE)
-    return MARGIN * time * (images * passes(attack, variants) + blind + further)
-
-
-@cache
-def passes(attack: Attack, variants: int) -> float:
-    """Gradients per image that the attack takes of a goal, counted on one that costs nothing."""
-    count = 0.0
-
-    def goal(x: Images) -> Scores:
-        nonlocal count
-        count += 1 if torch.is_grad_enabled() and x.requires_grad else FORWARD
-        return x.sum(dim=(1, 2, 3))
-
-    counted: Sequence[Goal] = [Goal(goal)] * max(variants, AIMED)
-    whole = Goal(goal, variants=tuple(counted[:variants]), aim=lambda x: tuple(counted[:AIMED]))
-    x: Tensor = torch.full((1, 1, 4, 4), 0.5)
-    attack(whole, x, Linf(1e-3), torch.Generator().manual_seed(0))
-    return math.ceil(count * len(attack.aims(whole)))  # the audit climbs each by itself
+    counts = Counts(images, min(CONTROLS, images), min(FEW, images))
+    return MARGIN * of_attack(Pace(0.0, time), attack, variants, counts)
 
 
 def _shown(attack: Attack) -> dict[str, object]:

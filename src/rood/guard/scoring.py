@@ -13,7 +13,7 @@ import torch
 from rood._files import as_utf8, for_spreadsheets
 from rood.data.images import EXTENSIONS, decode, resize
 from rood.errors import DataError, expect
-from rood.evaluation.run import Step
+from rood.evaluation.steps import Step
 from rood.guard.drift import DriftLog
 from rood.guard.guard import Guard
 from rood.metrics import Interval, wilson

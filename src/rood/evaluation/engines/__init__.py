@@ -6,14 +6,16 @@ Both run the same tasks, and the order in which these finish does not matter.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from rood.errors import InputError
 from rood.evaluation.plan import Plan
+from rood.evaluation.steps import Meter
 from rood.evaluation.tasks import Found, Task
 from rood.registry import unknown
 
-# takes tasks, gives each back with what it found, in any order
-Perform = Callable[[Sequence[Task]], Iterator[tuple[Task, dict[str, Found]]]]
+# takes tasks, gives each back with what it found, in any order; tells the meter how far each is
+Perform = Callable[[Sequence[Task], Meter[Task]], Iterator[tuple[Task, dict[str, Found]]]]
 
 
 class Engine(ABC):
@@ -31,9 +33,12 @@ class Local(Engine):
     def opened(self, plan: Plan) -> Iterator[Perform]:
         """A plain loop."""
 
-        def perform(tasks: Sequence[Task]) -> Iterator[tuple[Task, dict[str, Found]]]:
+        def perform(
+            tasks: Sequence[Task], meter: Meter[Task]
+        ) -> Iterator[tuple[Task, dict[str, Found]]]:
             for task in tasks:
-                yield task, task.do(plan)
+                meter.part(task, 0.0)
+                yield task, task.do(plan, partial(meter.part, task))
 
         yield perform
 

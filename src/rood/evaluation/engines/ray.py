@@ -11,11 +11,12 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 import torch
@@ -25,9 +26,11 @@ from rood.errors import CapabilityError, InputError, first_line
 from rood.evaluation.engines import Engine, Perform
 from rood.evaluation.manifest import full_precision, versions
 from rood.evaluation.plan import Plan
+from rood.evaluation.steps import Meter, Tick
 from rood.evaluation.tasks import Found, Task
 
 TRIES = 3  # more, for a task whose worker is lost or fails
+LOOK = 2.0  # seconds after which a worker says again how far it is
 AHEAD = 1000  # tasks submitted at once, so that a cluster that can grow sees the demand
 
 
@@ -54,9 +57,10 @@ class Ray(Engine):
                 max_retries=TRIES,
                 retry_exceptions=[RuntimeError, OSError],
             )
-            held = _put(ray, (_on_cpu(plan), device, versions()))
+            held, news = _put(ray, (_on_cpu(plan), device, versions())), _News(ray)
             # in a list, or Ray would unpack the plan for every task
-            yield partial(_perform, ray, partial(do.remote, [held], sys.path), self._ahead())
+            start = partial(do.remote, [held], sys.path, news.actor)
+            yield partial(_perform, ray, start, news, self._ahead())
 
     @contextmanager
     def _cluster(self, ray: Any) -> Iterator[None]:
@@ -96,19 +100,45 @@ class Ray(Engine):
 
 
 def _perform(
-    ray: Any, start: Callable[[Task], Any], ahead: int, tasks: Sequence[Task]
+    ray: Any,
+    start: Callable[[int, Task], Any],
+    news: "_News",
+    ahead: int,
+    tasks: Sequence[Task],
+    meter: Meter[Task],
 ) -> Iterator[tuple[Task, dict[str, Found]]]:
-    left, running = iter(tasks), dict[Any, Task]()
+    left, running = enumerate(tasks), dict[Any, tuple[int, Task]]()
     try:
         while True:
-            running |= {start(task): task for task in islice(left, ahead - len(running))}
+            running |= {start(*task): task for task in islice(left, ahead - len(running))}
             if not running:
                 return
-            (ended,), _ = ray.wait(list(running), num_returns=1)
-            yield running.pop(ended), _fetched(ray, ended)
+            (ended,), _ = ray.wait([*running, *news.question], num_returns=1)
+            if ended in running:
+                yield running.pop(ended)[1], _fetched(ray, ended)
+            else:
+                news.tell(dict(running.values()), meter)
     finally:  # after a failure a shared cluster must not keep working
         for submitted in running:
             ray.cancel(submitted)
+
+
+class _News:
+    """What workers say of the tasks under way: a queue in a process that needs no core."""
+
+    def __init__(self, ray: Any) -> None:
+        queue = importlib.import_module("ray.util.queue")
+        self._ray, self.actor = ray, queue.Queue(actor_options={"num_cpus": 0}).actor
+        self.question = [self.actor.get.remote()]  # answered as soon as there is something
+
+    def tell(self, running: Mapping[int, Task], meter: Meter[Task]) -> None:
+        """Pass an answer on."""
+        (answer,), self.question = self.question, []
+        with suppress(self._ray.exceptions.RayError):  # its node is lost: tasks matter more
+            number, work = self._ray.get(answer)
+            self.question = [self.actor.get.remote()]
+            if number in running:
+                meter.part(running[number], work)
 
 
 def _imported() -> Any:
@@ -120,17 +150,29 @@ def _imported() -> Any:
         raise CapabilityError("needs ray: pip install 'rood[ray]'") from e
 
 
-def _do(held: list[Any], path: list[str], task: Task) -> dict[str, Found]:
+def _do(held: list[Any], path: list[str], news: Any, number: int, task: Task) -> dict[str, Found]:
     """One task, in a worker."""
     sys.path += [p for p in path if p not in sys.path]  # where a user's networks may be defined
     torch.set_num_threads(1)
     plan = _plan(held[0])
     try:
         with full_precision():
-            return task.do(plan)
+            return task.do(plan, _now_and_then(lambda work: news.put.remote((number, work))))
     except getattr(torch, "AcceleratorError", ()):
         logging.exception("a GPU that has failed once fails this process for good")
         os._exit(1)  # a new process takes over
+
+
+def _now_and_then(tell: Callable[[float], object]) -> Tick:
+    told = monotonic()
+
+    def tick(work: float) -> None:
+        nonlocal told
+        if monotonic() - told >= LOOK:
+            told = monotonic()
+            tell(work)
+
+    return tick
 
 
 @lru_cache(maxsize=1)
