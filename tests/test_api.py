@@ -155,6 +155,18 @@ def test_a_contaminated_set_is_a_warning_and_a_note(case, tmp_path):
     assert "3 of 43 images are" in manifest["data"]["mixed"]["notes"][0]
 
 
+def test_a_failed_check_stops_an_audit_that_is_not_wanted_anyway(case, tmp_path):
+    x, y = case.inside
+    wrong = {"inside": (x, torch.zeros_like(y)), "detectors": one(case)}
+    with pytest.raises(InputError, match=r"near chance.*--anyway \(anyway=True\)"):
+        audited(case, tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+    with pytest.warns(RoodWarning, match="near chance"):
+        audited(case, tmp_path / "out", **wrong, anyway=True)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert any("near chance" in text for text in manifest["notes"])
+
+
 def test_detectors_that_cannot_be_served_are_a_warning_and_a_note(case, tmp_path):
     x, _ = blobs(200, seed=12)
     usual = {"threats": [], "calibrate": None, "detectors": ["msp", "mahalanobis"]}

@@ -35,6 +35,8 @@ WORDS = {
     "labels do not match": ("expected one label per image", "got 200 images and 199 labels"),
     "one-hot labels": ("expected one class number per image", "got float32", "take argmax"),
     "too many classes": ("expected labels 0 to 2 for model", "got up to 7", "network's classes?"),
+    "another order of classes": ("expected class folders in the order", "got accuracy", "anyway="),
+    "the same images twice": ("expected other images for --outside", "got 100 of 100", "anyway="),
     "two sets in a tuple": ("expected one class number per image", "sets go into a list"),
     "no outside": ("expected at least one out-of-distribution set", "got none"),
     "random transforms": ("the same image at every reading", "got two", "leave random transforms"),

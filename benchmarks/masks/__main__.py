@@ -70,6 +70,7 @@ def audited(name: str, label: str, attack: Attack, n: int) -> Iterator[Row]:
             sides=["both"],
             attack=attack,
             name=MASKS[name].base,
+            anyway=True,
             out=folder,
         )
         for row in results.rows:

@@ -49,6 +49,7 @@ def audit(
     device: str | None = None,
     engine: Engine | None = None,
     trust: bool = False,
+    anyway: bool = False,
 ) -> Results:
     """Score every detector clean and under attack, with intervals and verdicts.
 
@@ -103,6 +104,8 @@ def audit(
         Where the work is done; None: this process. See `rood.evaluation.engines.ray.Ray`.
     trust
         Whether a network that is named may run code of its own.
+    anyway
+        Go on although a check of network and images failed, such as an accuracy near chance.
 
     Returns
     -------
@@ -144,6 +147,7 @@ def audit(
         batch_size=batch_size,
         device=device,
         trust=trust,
+        anyway=anyway,
     ).plan()
     for sentence in made.about.get("warnings", ()):
         warnings.warn(sentence, RoodWarning, stacklevel=2)

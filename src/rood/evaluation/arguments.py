@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,11 +15,12 @@ from rood import detectors as registered
 from rood.attacks import registry as attacks
 from rood.attacks.base import Attack
 from rood.data.base import SPLIT_RULE, ImageSet, Shape
-from rood.data.contamination import contamination
 from rood.data.given import AnyImages, image_set
 from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import InputError, NotFittedError, RoodError, expect, first_line
+from rood.evaluation import diagnosis
+from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.prepare import (
@@ -61,6 +62,7 @@ class Arguments:
     batch_size: object = None
     device: str | None = None
     trust: bool = False
+    anyway: bool = False
 
     def plan(self) -> Plan:
         """Load what is named, divide the ID images, and fit the detectors that are not."""
@@ -72,31 +74,51 @@ class Arguments:
         chosen = _chosen(self.detectors, fits=self.train is not None)
         network = _network(self.model, self.name, self.trust)
         inside, outside = self._sets(network.shape, limit)
-        model = network.taking(inside.shape, self.device)
+        model, card = network.taking(inside.shape, self.device)
         check_images(model, inside)
         check_classes(network.name, model, inside)
         made = {n: _made(n, thing, model) for n, thing in chosen.items()}
         fresh = {n for n, d in made.items() if isinstance(chosen[n], str) or not fitted(d)}
         parts = self._parts(inside, fit=bool(fresh), ours=network.ours)
-        kept, skipped = _fit(made, fresh, parts, network)
-        unfair = {n: contamination(list(parts.values()), images) for n, images in outside.items()}
-        about = {
-            "split": _told(parts, self.train),
-            "skipped": skipped,
-            "warnings": [
-                *(f"skipped {text}" for text in skipped),
-                *(f"{n}: {text}" for n, sentences in unfair.items() for text in sentences),
-            ],
-        }
-        return Plan(
-            detectors={network.name: kept},
+        setup = Setup(
+            subjects=[Subject(network.name, model, parts["test"], card)],
+            inside=parts["test"],
+            outside=outside,
+            fit=parts.get("fit"),
             calibrate=parts["calibrate"],
-            inside=parts["test"].thin(limit),
-            outside={n: replace(x, notes=(*x.notes, *unfair[n])) for n, x in outside.items()},
+            detectors={network.name: made},
             threats=threats,
             attack=attack,
+            limit=limit,
+        )
+        return self._plan(setup, fresh, seed or 0, batch_size)
+
+    def _plan(self, setup: Setup, fresh: set[str], seed: int, batch_size: int | None) -> Plan:
+        """The plan of a setup that the checks let through."""
+        found = list(diagnosis.examine(setup))
+        diagnosis.refuse(found, anyway=self.anyway)
+        kept, skipped = _fit(setup, fresh)
+        assert setup.calibrate is not None
+        about = {
+            "split": _told(setup, self.train),
+            "notes": diagnosis.notes(found, setup.outside),
+            "skipped": skipped,
+            "diagnosis": [asdict(one) for one in found],
+            "warnings": [
+                *(one.sentence() for one in found if one.status != "ok"),
+                *(f"skipped {text}" for text in skipped),
+            ],
+        }
+        outside = diagnosis.with_notes(found, setup.outside)
+        return Plan(
+            detectors={setup.subjects[0].name: kept},
+            calibrate=setup.calibrate,
+            inside=setup.inside.thin(setup.limit),
+            outside=outside,
+            threats=setup.threats,
+            attack=setup.attack,
             sides=(self.sides,) if isinstance(self.sides, str) else self.sides,  # type: ignore[arg-type]
-            seed=seed or 0,
+            seed=seed,
             batch_size=batch_size,
             about={what: said for what, said in about.items() if said},
         )
@@ -120,12 +142,13 @@ class Arguments:
         return divide(inside, train, calibrate, fit=fit, ours=ours)
 
 
-def _told(parts: Mapping[str, ImageSet], train: object) -> dict[str, Any]:
+def _told(setup: Setup, train: object) -> dict[str, Any]:
     """How the images were divided, for the manifest."""
     told: dict[str, Any] = {"rule": SPLIT_RULE}
-    if "fit" in parts:
-        told["fit on"] = "part of inside" if train is None else parts["fit"].name
-    return told | {n: len(parts[n]) for n in ("fit", "calibrate", "test") if n in parts}
+    if setup.fit is not None:
+        told["fit on"] = "part of inside" if train is None else setup.fit.name
+    parts = {"fit": setup.fit, "calibrate": setup.calibrate, "test": setup.inside}
+    return told | {n: len(images) for n, images in parts.items() if images is not None}
 
 
 # --- the network
@@ -139,14 +162,15 @@ class _Network:
     found: Any  # a Model, or a ForeignNetwork
     shape: Shape | None = None  # that its card states
     ours: bool = False  # whether rood trained it
-    logits_only: bool = False
+    card: Mapping[str, Any] = field(default_factory=lambda: {"logits_only": False, "notes": []})
 
-    def taking(self, shape: Shape, device: str | None) -> Model:
-        """The network for images of this shape."""
+    def taking(self, shape: Shape, device: str | None) -> tuple[Model, Mapping[str, Any]]:
+        """The network for images of this shape, and its card."""
         if isinstance(self.found, Model):
             model = self.found
-            return model if device is None else model.to(pick_device(device))
-        return self.found.build(shape)[0].to(pick_device(device or "auto"))
+            return model if device is None else model.to(pick_device(device)), self.card
+        model, card = self.found.build(shape)
+        return model.to(pick_device(device or "auto")), card
 
 
 def _network(given: str | Model, name: object, trust: bool) -> _Network:
@@ -158,7 +182,7 @@ def _network(given: str | Model, name: object, trust: bool) -> _Network:
             return _Network(short, found, found.shape)
         model, card = load_network(given)
         c, h, w = card["shape"]
-        return _Network(short, model.to(pick_device("auto")), (c, h, w), ours=True)
+        return _Network(short, model.to(pick_device("auto")), (c, h, w), ours=True, card=card)
     if training := [n for n, m in given.named_modules() if m.training]:
         raise InputError(
             f"expected a network in eval mode, got one with {training[0] or 'all of it'} in "
@@ -271,20 +295,17 @@ def fitted(detector: Detector) -> bool:
     return True
 
 
-def _fit(
-    made: Mapping[str, Detector],
-    fresh: set[str],
-    parts: Mapping[str, ImageSet],
-    network: _Network,
-) -> tuple[dict[str, Detector], list[str]]:
+def _fit(setup: Setup, fresh: set[str]) -> tuple[dict[str, Detector], list[str]]:
     """Fit the fresh ones; those that the images can serve, and a sentence about the others."""
-    check_enough(parts["calibrate"])  # before what takes long
-    if not fresh:
+    (one,) = setup.subjects
+    made, fit, logits_only = setup.detectors[one.name], setup.fit, one.card["logits_only"]
+    if fit is None:
         return dict(made), []
-    fit, logits_only = parts["fit"], network.logits_only
     new = {n: d for n, d in made.items() if n in fresh}
-    kept, skipped = servable(new, fit, network.name, logits_only=logits_only)
-    fit_detectors(kept.values(), fit)
+    kept, skipped = servable(new, fit, one.name, logits_only=logits_only) if new else ({}, [])
+    check_enough(setup.calibrate or setup.inside)  # before what takes long
+    if kept:
+        fit_detectors(kept.values(), fit)
     return {n: d for n, d in made.items() if n in kept or n not in fresh}, skipped
 
 
