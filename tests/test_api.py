@@ -182,6 +182,14 @@ def test_nothing_is_printed(case, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_progress_is_drawn_where_it_is_asked_for(case, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as at a terminal
+    audited(case, tmp_path, threats=[], detectors=one(case), progress=True)
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "100 %" in said.err
+
+
 def test_images_that_calibrate_are_never_tested_on(case, tmp_path):
     x, y = blobs(200, seed=12)
     results = audited(case, tmp_path, inside=(x, y), calibrate=None, threats=[])

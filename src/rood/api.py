@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rood.attacks.base import Attack
@@ -22,6 +23,7 @@ from rood.evaluation.store import Results, Store
 from rood.guard.export import check_name
 from rood.guard.fit import Fitted, fit_guard
 from rood.models.model import Model
+from rood.progress import drawn
 from rood.report import write_report
 
 __all__ = ["attack", "audit", "carry_out", "fit", "plan", "plan_crafting"]
@@ -50,6 +52,7 @@ def audit(
     engine: Engine | None = None,
     trust: bool = False,
     anyway: bool = False,
+    progress: bool = False,
 ) -> Results:
     """Score every detector clean and under attack, with intervals and verdicts.
 
@@ -106,6 +109,8 @@ def audit(
         Whether a network that is named may run code of its own.
     anyway
         Go on although a check of network and images failed, such as an accuracy near chance.
+    progress
+        Draw how far the audit is, on stderr; nothing is drawn otherwise.
 
     Returns
     -------
@@ -151,7 +156,8 @@ def audit(
     ).plan()
     for sentence in made.about.get("warnings", ()):
         warnings.warn(sentence, RoodWarning, stacklevel=2)
-    return carry_out(made, out, engine)
+    watch = partial(drawn, title="auditing", quiet=not progress)
+    return carry_out(made, out, engine, watch)
 
 
 def plan(settings: AuditSettings, out: str | Path) -> Plan:
