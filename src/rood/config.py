@@ -34,16 +34,20 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"expected TOML in {path}, got something else: {e}{hint}") from e
 
 
-def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """`cls(**values)` with each key and type checked."""
-    hints = typing.get_type_hints(cls)
+def build(
+    cls: type[T], values: Mapping[str, Any], where: str, keys: Mapping[str, str] | None = None
+) -> T:
+    """`cls(**values)` with each key and type checked; `keys` names fields otherwise in a file."""
+    keys = keys or {}
+    fields = {keys.get(name, name): name for name in typing.get_type_hints(cls)}
+    hints = {key: typing.get_type_hints(cls)[name] for key, name in fields.items()}
     for key in values:
         if key not in hints:
             close = difflib.get_close_matches(key, hints, n=1, cutoff=0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(hints)}"
             raise ConfigError(f"{where}: no setting is called {key!r}: {hint}")
     try:
-        return cls(**{k: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items()})
+        return cls(**{fields[k]: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items()})
     except TypeError as e:
         raise ConfigError(f"{where}: {e}") from e
 

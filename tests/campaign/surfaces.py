@@ -156,10 +156,10 @@ def _in(folder: Path, read: Reader, path: Path) -> Any:
 
 
 def _planned(path: Path) -> Any:
-    from rood import api, config
-    from rood.evaluation.settings import AuditSettings
+    from rood import api
+    from rood.evaluation.settings import read_settings
 
-    settings = config.load(AuditSettings, path)
+    settings = read_settings(path)
     plan = api.plan(settings, Path("nowhere"))
     return [repr(settings), sorted(plan.sets()), [str(t) for t in plan.threats]]
 

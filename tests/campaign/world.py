@@ -219,10 +219,10 @@ def _write_files(root: Path) -> None:
     data.load(f"folder:{root / 'pictures'}")
 
 
-AUDIT = """models = ["FILES/net.safetensors"]
+AUDIT = """model = ["FILES/net.safetensors"]
 inside = "npz:FILES/inside.npz"
 detectors = ["msp", "knn"]
-threats = ["linf:0.05", "l2:0.5"]
+eps = ["linf:0.05", "l2:0.5"]
 attack = "pgd"
 limit = 96
 size = "8"

@@ -144,7 +144,7 @@ def test_wrong_arguments_are_refused_in_one_line(here, case):
 TOML = {
     "unknown key": ("limits = 5", ["no setting is called 'limits'", "did you mean 'limit'?"]),
     "wrong type": ("seed = 'three'", ["audit.toml: seed: expected int", "'three'"]),
-    "a bare word for a list": ("threats = 'linf:0.1'", ["threats", "'linf:0.1'"]),
+    "a bare word for a list": ("eps = 'linf:0.1'", ["audit.toml: eps: expected", "'linf:0.1'"]),
     "not TOML": ("limit == 5", ["expected TOML in", "audit.toml"]),
     "unknown attack": ("attack = 'pdg'", ["no attack is called 'pdg'", "did you mean 'pgd'?"]),
     "attack option": (

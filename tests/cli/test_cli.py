@@ -129,10 +129,10 @@ def test_a_settings_file_means_the_same_as_flags(files, first, tmp_path):
     settings = tmp_path / "audit.toml"
     settings.write_text(
         f"""
-        models = ["{files / "net.safetensors"}"]
+        model = ["{files / "net.safetensors"}"]
         inside = "npz:{files / "inside.npz"}"
         detectors = ["msp", "knn"]
-        threats = ["linf:0.01", "0.05"]
+        eps = ["linf:0.01", "0.05"]
         attack_options = {{ steps = 5 }}
         device = "cpu"
         [outside]

@@ -96,7 +96,7 @@ def test_a_hugging_face_model_with_its_own_code_needs_trust(tmp_path, monkeypatc
 
 def test_a_settings_file_that_names_python_code_needs_trust(tmp_path):
     path = tmp_path / "audit.toml"
-    path.write_text('models = ["own_nets:make"]')
+    path.write_text('model = ["own_nets:make"]')
     refused(TrustError, "--model own_nets:make", refuse_code, read_settings(path), path)
     refuse_code(read_settings(path, trust=True), path)
     path.write_text("trust = true")

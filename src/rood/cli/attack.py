@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rood.cli import app, options
+from rood.cli.options import numbers
 
 if TYPE_CHECKING:
     from rood.evaluation.crafting import Summary
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 @app.command()
 def attack(
     model: Annotated[str, options.MODEL] = "digits-ce",
+    weights: Annotated[str | None, options.WEIGHTS] = None,
+    mean: Annotated[str | None, options.MEAN] = None,
+    std: Annotated[str | None, options.STD] = None,
+    size: Annotated[str | None, options.SIZE] = None,
     detector: Annotated[str, options.DETECTOR] = "msp",
     images: Annotated[
         str | None,
@@ -59,6 +64,10 @@ def attack(
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
     settings = AuditSettings(
         models=(model,),
+        weights=weights,
+        mean=numbers("--mean", mean) or (),
+        std=numbers("--std", std) or (),
+        size=size,
         detectors=(detector,),
         threats=(eps,),
         attack=attack,

@@ -27,7 +27,7 @@ def doctor(
     weights: Annotated[str | None, options.WEIGHTS] = None,
     mean: Annotated[str | None, options.MEAN] = None,
     std: Annotated[str | None, options.STD] = None,
-    size: Annotated[str | None, typer.Option(help="Image size, 32 or 32x48.")] = None,
+    size: Annotated[str | None, options.SIZE] = None,
     inside: Annotated[str | None, options.INSIDE] = None,
     outside: Annotated[
         list[str] | None, typer.Option(help="OOD images, [NAME=]SPEC; may be repeated.")

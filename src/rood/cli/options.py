@@ -12,6 +12,7 @@ MODEL = typer.Option(
 WEIGHTS = typer.Option(help="Weights for package.module:function: .safetensors or .pth.")
 MEAN = typer.Option(help="Per-channel mean, comma-separated, where --model has none.")
 STD = typer.Option(help="Per-channel standard deviation, comma-separated.")
+SIZE = typer.Option(help="Image size, 32 or 32x48; default: the network's.")
 DETECTOR = typer.Option(help="The detector; see rood list detectors.")
 INSIDE = typer.Option(help="ID images: folder:DIR, npz:FILE, ...; a part sets the threshold.")
 TRAIN = typer.Option(help="Labelled images to fit the detectors on; default: a part of --inside.")

@@ -1,10 +1,12 @@
 """What the user asks of an audit: a settings file or the options of the command line."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rood import config
-from rood.errors import ConfigError, InputError, expect_trust
+from rood.errors import ConfigError, InputError, RoodWarning, expect_trust
 from rood.models.load import is_function
 
 DEMO_INSIDE = "digits:inside"
@@ -14,6 +16,9 @@ DEMO_OUTSIDE = {"near": "digits:near", "patches": "digits:patches"}
 FEW = ("msp", "energy", "mahalanobis", "knn", "vim")
 
 DEFAULT_LIMIT = 100
+
+KEYS = {"models": "model", "threats": "eps"}  # settings that files name as the options do
+OF_ATTACK = ("tier", "steps", "restarts")  # options of the command that are the attack's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,22 @@ def read_settings(path: Path, *, trust: bool = False) -> AuditSettings:
     values = config.read(path)
     if "trust" in values:
         raise ConfigError(f"{path.name}: a file cannot trust itself: give --trust, or trust=True")
-    return replace(config.build(AuditSettings, values, path.name), trust=trust)
+    built = config.build(AuditSettings, _as_options(values, path.name), path.name, KEYS)
+    return replace(built, limit=built.limit or None, trust=trust)  # 0 is all, as for --limit
+
+
+def _as_options(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Keys as the options are called; those of rood 0.1 still work, with a warning."""
+    found = dict(values)
+    for old in sorted(KEYS.keys() & found.keys()):
+        text = f"{where}: {old} is called {KEYS[old]} now, as the option --{KEYS[old]} is"
+        warnings.warn(text, RoodWarning, stacklevel=3)
+        found[KEYS[old]] = found.pop(old)
+    tuned = {key: found.pop(key) for key in OF_ATTACK if key in found}
+    if tuned:
+        given = found.get("attack_options", {})
+        found["attack_options"] = {**given, **tuned} if isinstance(given, dict) else given
+    return found
 
 
 def with_images(s: AuditSettings, *, outside: bool) -> AuditSettings:
