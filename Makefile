@@ -42,7 +42,7 @@ bench: $(DEV)
 PEERS := .venv-peers
 peers: $(PEERS)/.installed $(PEERS)/vision
 	$(PEERS)/bin/python -m benchmarks.peers
-	PYTHONPATH=$(PEERS)/vision $(BIN)/python -m pytest --no-cov tests/models/test_real_libraries.py
+	PYTHONPATH=$(PEERS)/vision $(BIN)/python -m pytest --no-cov tests/models/test_real_libraries.py tests/docs/test_code_blocks.py -k "real_libraries or timm"
 	$(PEERS)/bin/python -m benchmarks.peers.attacks
 
 $(PEERS)/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt

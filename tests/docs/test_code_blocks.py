@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from libraries import imported
 from typer.main import get_command
 
 from rood.cli import app
@@ -37,7 +38,7 @@ PROSE = {"text", "{toctree}", "{eval-rst}", "{figure}", "{image}", "{note}", "{w
 # commands of others; their arguments are not ours to check
 OTHERS = {"cd", "cp", "do", "done", "export", "for", "git", "mkdir", "ray", "sleep", "srun", "rm"}
 # pages that audit with the default attack
-SLOW = {"docs/how-to/other-libraries.md", "docs/how-to/own-detector.md"}
+SLOW = {"docs/tutorials/timm.md", "docs/how-to/other-libraries.md", "docs/how-to/own-detector.md"}
 # what every page may use: the digits' network, and a few random images of its shape
 WORLD = """
 import torch, rood
@@ -101,7 +102,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     exec(WORLD, names)
     for block in (b for b in runnable(page) if b.language == "python"):
         code = compile(block.code, f"{page}: {block.code[:60]!r}", "exec")
-        if block.mark == "needs" and importlib.util.find_spec(block.said) is None:
+        if block.mark == "needs" and imported(block.said)[0] is None:
             continue
         if block.mark == "setup":
             exec(block.said, names)
@@ -111,14 +112,17 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_a_tutorial_runs(page, tmp_path, monkeypatch):
-    """As the site runs it, without a kernel: cells in their order, `!` lines by the shell."""
+    """As the site runs it, without a kernel: cells in their order, `!` and `%%sh` by the shell."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in (b for b in runnable(page) if b.language == "{code-cell}"):
-        code = re.sub(r"^:.*\n", "", block.code, flags=re.MULTILINE)
-        parts = re.split(r"^!(.*)\n", re.sub(r"\\\n", " ", code), flags=re.MULTILINE)
+        if block.code.startswith("%%sh\n"):
+            subprocess.run(block.code[5:], shell=True, check=True, cwd=tmp_path)
+            continue
+        parts = re.split(r"^!(.*)\n", block.code, flags=re.MULTILINE)
         for number, part in enumerate(parts):
             if number % 2:
                 subprocess.run(part, shell=True, check=True, cwd=tmp_path)
