@@ -105,7 +105,9 @@ def test_an_audit_by_flags_writes_the_folder_and_shows_the_table(first):
     out, result = first
     assert result.exit_code == 0, result.output
     assert {p.name for p in out.iterdir()} >= {"rows.jsonl", "manifest.json", "report.html"}
-    assert re.search(r"^net: AUROC .* pgd linf:0\.05; accuracy 1\.000$", result.stdout, re.M)
+    assert re.search(
+        r"^net: AUROC .* pgd linf:0\.05; accuracy 1\.000 of 66 images", result.stdout, re.M
+    )
     for name in ("msp", "knn"):
         (attacked,) = [
             r

@@ -21,6 +21,7 @@ from rood.evaluation.prepare import (
     prepare,
 )
 from rood.evaluation.settings import AuditSettings
+from rood.evaluation.store import Results
 
 
 def test_training_images_are_not_tested_on():
@@ -242,3 +243,24 @@ def test_groups_are_given_on_the_command_line(files, own, tmp_path):
     assert said.exit_code == 0, said.output
     notes = manifest(tmp_path)["data"]["inside"]["notes"]
     assert "groups of images; intervals resample groups" in notes[-1]
+
+
+def test_the_accuracy_is_of_all_test_images_and_attacks_of_some(files, tmp_path):
+    options = ("--detectors", "msp", "--steps", "1", "--out", str(tmp_path / "o"))
+    said = audited(files, *options)
+    assert said.exit_code == 0, said.output
+    rows = Results(tmp_path / "o")
+    (known,) = rows.find(metric="accuracy")
+    (clean,) = rows.find(metric="auroc", scenario="clean")
+    assert (known.n_in, clean.n_in, clean.n_out) == (66, 12, 12)
+    assert (known.small, clean.small) == (True, True)
+    assert "of 66 images, a small sample" in " ".join(said.stdout.split())
+    assert "small sample: 12 images per set" in said.stdout
+    model, inside = small_model(), data.load(str(files / "inside.npz"))
+    test = data.split(inside, "", **SHARES)["test"]
+    assert known.value == float(
+        (model(test.pixels()).logits.argmax(1) == test.labels).float().mean()
+    )
+    before = (tmp_path / "o" / "rows.jsonl").read_bytes()
+    audited(files, *options)  # continued
+    assert (tmp_path / "o" / "rows.jsonl").read_bytes() == before

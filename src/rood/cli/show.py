@@ -57,8 +57,18 @@ def _title(rows: Sequence[Row]) -> str:
     scenario = _largest(rows)
     title = f"[bold]{_name(rows[0].model)}[/]: AUROC on the hardest OOD set"
     title += f", attacked by {_name(scenario)}" if scenario else ", nothing attacked"
-    accuracy = next((f"; accuracy {r.value:.3f}" for r in rows if r.metric == "accuracy"), "")
-    return title + accuracy
+    known = next((r for r in rows if r.metric == "accuracy"), None)
+    if known is not None:
+        few = ", a small sample" if known.small else ""
+        title += f"; accuracy {known.value:.3f} of {known.n_in} images{few}"
+    if any(r.small for r in rows if r.metric == "auroc"):
+        title += f"\nsmall sample: {_sizes(rows)} images per set, read the intervals"
+    return title
+
+
+def _sizes(rows: Sequence[Row]) -> str:
+    sizes = {n for r in rows if r.metric == "auroc" for n in (r.n_in, r.n_out)}
+    return f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
 
 
 def _model_table(rows: Sequence[Row], width: int) -> Table:

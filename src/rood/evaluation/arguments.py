@@ -24,6 +24,7 @@ from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.prepare import (
+    MOST_KNOWN,
     check_classes,
     fit_detectors,
     made_attack,
@@ -114,6 +115,7 @@ class Arguments:
             detectors={setup.subjects[0].name: kept},
             calibrate=setup.calibrate,
             inside=setup.inside.thin(setup.limit),
+            every=setup.inside.thin(MOST_KNOWN),
             outside=outside,
             threats=setup.threats,
             attack=setup.attack,

@@ -18,6 +18,7 @@ from rood.models.model import Model
 from rood.threat import Threat
 
 Role = Literal["inside", "outside"]
+EVERY = "every inside"  # the images on which the accuracy is measured
 LEAST = 20  # ID images needed for a 95 % threshold
 
 
@@ -29,6 +30,7 @@ class Plan:
     calibrate: ImageSet  # ID images that set the threshold and are never tested on
     inside: ImageSet
     outside: Mapping[str, ImageSet]
+    every: ImageSet | None = None  # ID images for the accuracy, which costs little; None: `inside`
     threats: Sequence[Threat]
     attack: Attack = field(default_factory=lambda: WorstOf(tier="quick"))
     sides: Sequence[Side] = SIDES
@@ -59,6 +61,11 @@ class Plan:
     def sets(self) -> dict[str, ImageSet]:
         """Every image set by name."""
         return {"calibrate": self.calibrate, "inside": self.inside, **self.outside}
+
+    def images(self, dataset: str) -> ImageSet:
+        """The image set of a task."""
+        known = self.inside if self.every is None else self.every
+        return known if dataset == EVERY else self.sets()[dataset]
 
     def model(self, name: str) -> Model:
         """The network with this name."""
@@ -94,7 +101,7 @@ class Plan:
 
     def shards(self, dataset: str) -> list[tuple[int, int]]:
         """Start and stop of the images of every task on a set."""
-        n, size = len(self.sets()[dataset]), self.at_once()
+        n, size = len(self.images(dataset)), self.at_once()
         return [(start, min(start + size, n)) for start in range(0, n, size)]
 
     def settings(self) -> dict[str, Any]:

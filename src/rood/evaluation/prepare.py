@@ -35,6 +35,7 @@ from rood.threat import Threat, as_threats
 
 # fixed: fitted values differ in their last bits between batch sizes, and a run may continue another
 FIT_BATCH = 128
+MOST_KNOWN = 10_000  # ID images on which the accuracy is measured
 MOST_AT_ONCE = 256  # images of a batch
 QUICK_STEPS = 20  # of PGD by default
 TIERS = get_args(Tier)  # of worst_of, which are names of attacks too
@@ -92,6 +93,7 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         calibrate=bench.calibrate,
         inside=bench.inside.thin(limit),
         outside={n: images.thin(limit) for n, images in outside.items()},
+        every=bench.inside.thin(MOST if s.budget is not None else MOST_KNOWN),
         threats=setup.threats,
         attack=attack,
         seed=s.seed,

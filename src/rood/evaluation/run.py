@@ -19,7 +19,7 @@ from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
 from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.manifest import Manifest, full_precision
-from rood.evaluation.plan import Plan, Role, role_of
+from rood.evaluation.plan import EVERY, Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
 from rood.evaluation.steps import Meter, Step
 from rood.evaluation.store import Store, readable_errors
@@ -164,7 +164,9 @@ class Run:
 
     def _accuracy_rows(self, model: str) -> Iterator[Row]:
         if not self._unlabelled():
-            right, groups = right_ones(self.plan.inside, self.finished.classes[model]["class"])
+            right, groups = right_ones(
+                self.plan.images(EVERY), self.finished.classes[model]["class"]
+            )
             yield accuracy_row(model, self.plan.seed, share_of(right, groups), right.size)
 
     def _read(self, whole: Task) -> Arrays:
@@ -180,7 +182,7 @@ class Run:
         return arrays
 
     def _unlabelled(self) -> bool:
-        labels = self.plan.inside.labels
+        labels = self.plan.images(EVERY).labels
         return labels is None or not bool((labels >= 0).any())
 
     def _work(self, task: Task) -> float:
@@ -209,7 +211,7 @@ def _clean(model: str, detector: str, dataset: str) -> Task:
 
 
 def _classes(model: str) -> Task:
-    return Task(model=model, dataset="inside", detectors=())
+    return Task(model=model, dataset=EVERY, detectors=())
 
 
 @dataclass
@@ -225,7 +227,7 @@ class Finished:
     plan: Plan
     store: Store
     behaviour: Behaviour
-    classes: dict[str, Arrays] = field(default_factory=dict)  # predicted for `inside`, by network
+    classes: dict[str, Arrays] = field(default_factory=dict)  # predicted for ID images, by network
     _whole: set[tuple[str, ...]] = field(default_factory=set)  # keys of files that were checked
     _left: dict[Task, set[Task]] = field(default_factory=dict)  # by set: its unfinished tasks
     _addresses: dict[Task, str] = field(default_factory=dict)

@@ -125,7 +125,7 @@ class Task:
     def _do(self, plan: Plan) -> dict[str, Found]:
         if self.threat is not None:
             return {self.detectors[0]: self._attack(plan, self.threat)}
-        images = plan.sets()[self.dataset].take(torch.arange(self.start, self.stop))
+        images = plan.images(self.dataset).take(torch.arange(self.start, self.stop))
         if not self.detectors:
             given = list(classes(plan.model(self.model), images, plan.at_once()))
             return {"": Found(join(given), {})}
@@ -169,7 +169,7 @@ class Task:
             "versions": _versions(),
             "device": plan.model(self.model).mean.device.type,
             "network": said["models"][self.model],
-            "data": said["data"][self.dataset],
+            "data": said["data"].get(self.dataset) or plan.images(self.dataset).fingerprint(),
             "probe images": said["data"]["inside"],
             "detectors": [
                 [said["detectors"][self.model][d], _code(plan.detectors[self.model][d])]
