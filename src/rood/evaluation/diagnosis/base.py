@@ -17,6 +17,7 @@ from rood.attacks.base import Attack
 from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
+from rood.evaluation.batching import in_parts
 from rood.evaluation.tasks import right_ones
 from rood.models.model import Model
 from rood.shapes import Images
@@ -88,9 +89,12 @@ class Subject:
         self, images: ImageSet, seen: Callable[[Images], Images] = lambda x: x
     ) -> Float[Tensor, "n k"]:
         """Logits of images, which `seen` may change first."""
-        like = self.model.mean
-        batches = images.batches(at_once(images.shape))
-        return torch.cat([self.model(seen(x.to(like))).logits.double().cpu() for x, _ in batches])
+
+        def part(start: int, end: int) -> Tensor:
+            x = images.take(torch.arange(start, end)).pixels().to(self.model.mean)
+            return self.model(seen(x)).logits.double().cpu()
+
+        return torch.cat(list(in_parts(0, len(images), at_once(images.shape), part)))
 
 
 @dataclass(frozen=True, kw_only=True)
