@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from rood.cli import app
 from rood.cli.list import KINDS
 from rood.cli.show import table
 from rood.evaluation.rows import Row
+from rood.evaluation.store import read_folder
 
 GOLDEN = Path(__file__).parents[1] / "report" / "golden" / "table.txt"
 
@@ -118,6 +120,21 @@ def test_an_audit_by_flags_writes_the_folder_and_shows_the_table(first):
         (line,) = [t for t in result.stdout.splitlines() if t.strip().startswith(name)]
         assert f"{attacked['value']:.3f}  {attacked['low']:.3f} to {attacked['high']:.3f}" in line
     assert result.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
+
+
+def test_the_folder_knows_the_command_and_the_classes_behind_the_accuracy(files, first):
+    found = read_folder(first[0])
+    typed = shlex.split(found.manifest["command"])
+    assert typed == ["rood", *small_command(files, first[0])]
+    (classes,) = found.classes
+    assert classes.model == "net"
+    assert (classes.predicted == classes.labels).all()
+    for saved in found.scores:
+        inside = saved.origin.dataset == "inside"
+        assert (saved.labels is not None) >= inside
+        if inside:
+            assert saved.labels.tolist() == classes.labels.tolist()
+    assert all(e.labels is not None for e in found.examples)
 
 
 def test_without_a_terminal_there_is_no_colour_and_no_progress(first):

@@ -1,6 +1,7 @@
 """The manifest: how to repeat an audit, and what it cost."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import torch
 from toy_audit import N, audited
@@ -23,6 +24,7 @@ def test_evaluation_computes_in_full_float32_and_puts_things_back():
 def test_the_manifest_tells_how_to_repeat_it(case, results):
     manifest = json.loads((results.folder / "manifest.json").read_text())
     assert manifest["finished"] is True
+    assert datetime.now(UTC) - datetime.fromisoformat(manifest["date"]) < timedelta(hours=1)
     settings = manifest["settings"]
     assert settings["models"] == {"model": case.model.fingerprint()}
     assert settings["threats"] == ["l2:0.6", "linf:0.05", "linf:0.07"]

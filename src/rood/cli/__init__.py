@@ -1,5 +1,6 @@
 """The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
 
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,16 @@ from typer.core import TyperGroup
 
 from rood.errors import RoodError, RoodWarning
 
+TYPED = "rood.typed"  # where the context of a command keeps the whole command line
 CONTINUED = {"attack", "audit", "reproduce", "train"}  # commands that continue an interrupted run
 
 
 class _Commands(TyperGroup):
-    """Turns errors of rood into one line and an exit code."""
+    """Turns errors of rood into one line and an exit code; keeps the command as it was typed."""
+
+    def parse_args(self, ctx: Any, args: Any) -> Any:
+        ctx.meta[TYPED] = shlex.join(["rood", *args])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rood.cli import app, options
+from rood.cli import TYPED, app, options
 from rood.cli.options import listed, numbers
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ WEAK = "AUROC below {:g} or not to be believed, both sides attacked"
 
 @app.command()
 def audit(
+    ctx: typer.Context,
     config: Annotated[Path | None, options.CONFIG] = None,
     model: Annotated[list[str] | None, options.MODEL] = None,
     weights: Annotated[str | None, options.WEIGHTS] = None,
@@ -125,6 +126,7 @@ def audit(
         settings = dataclasses.replace(settings, device="auto")
     with _no_early_exit():
         plan = _planned(settings, out, quiet or as_json)
+        plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
     if fail_under is not None and (weak := _below(results, plan, fail_under)):

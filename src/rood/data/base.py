@@ -152,6 +152,12 @@ class ImageSet:
         hashes = _hashed(purpose, self.groups) if self.groups else self.hashes(purpose)
         return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
+    def label_numbers(self) -> NDArray[np.int64]:
+        """The label of every image; -1 where there is none."""
+        if self.labels is None:
+            return np.full(len(self), -1, np.int64)
+        return self.labels.cpu().numpy().astype(np.int64)
+
     def group_numbers(self) -> NDArray[np.int64] | None:
         """The group of each image as a number from 0; None without groups."""
         if not self.groups:

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from typing import Any
@@ -85,6 +86,7 @@ class Manifest:
         detectors = {n: d for ds in plan.detectors.values() for n, d in ds.items()}
         facts = {
             "finished": finished,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "settings": said,
             "models": self._models,
             "data": {
@@ -95,6 +97,7 @@ class Manifest:
                     "shape": list(images.shape),
                     "fingerprint": said["data"][name],
                     "notes": [*images.notes, *_group_notes(images)],
+                    **({"classes": list(images.classes)} if images.classes else {}),
                 }
                 for name, images in plan.sets().items()
             },

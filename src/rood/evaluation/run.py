@@ -18,6 +18,7 @@ from rood.errors import InputError, ResultsError, RoodWarning
 from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
 from rood.evaluation.engines import Engine, Local, Perform
+from rood.evaluation.examples import joined
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import EVERY, Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
@@ -278,16 +279,22 @@ class Finished:
         tasks = whole.shards(self.plan)
         parts = [(known or {}).get(t) or self._read(t) for t in tasks]
         arrays = join([p.arrays for p in parts])
+        labels = self.plan.sets()[whole.dataset].label_numbers()
         if not whole.detectors:
             self.classes[whole.model] = arrays
+            told = {"model": whole.model, "dataset": whole.dataset}
+            self.store.write(("classes", whole.model), arrays | {"labels": labels}, told)
             return
         key, facts = whole.key(self.plan), whole.about(self.plan) | _sum([p.facts for p in parts])
         if looks := {k.removeprefix(LOOK): v for k, v in arrays.items() if k.startswith(LOOK)}:
             fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
-            self.store.write(("examples", *key[1:]), looks, fewer)
+            kept = joined(looks, int(arrays["sign"][0]))
+            self.store.write(("examples", *key[1:]), kept, fewer)
         scores = {k: v for k, v in arrays.items() if not k.startswith(LOOK)}
         if (groups := self.plan.sets()[whole.dataset].group_numbers()) is not None:
             scores["groups"] = groups
+        if (labels >= 0).any():
+            scores["labels"] = labels
         self.store.write(key, scores, facts)  # last: its presence says that the set is whole
         if not self._shared:
             for task in tasks:

@@ -1,8 +1,10 @@
 """The results folder of an audit: its only reader and writer, without torch.
 
 rows.jsonl              one number per row
-scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked
-examples/…safetensors   `original`, `attacked` (n, c, h, w) and their scores `before`, `after` (n,)
+scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked; `labels`
+classes/…safetensors    `class` (n,), which a network predicts for the ID images, and `labels`
+examples/…safetensors   `original`, `attacked` (n, c, h, w), their scores `before`, `after` (n,),
+                        `labels` and `places` in the set
 behaviour/…safetensors  what networks and detectors do on a few images, see `behaviour`
 manifest.json           settings, versions, hashes of weights and data, hardware, cost
 """
@@ -38,7 +40,7 @@ CHANGED = "rows.jsonl is not what the audit wrote: run the audit again"
 _CACHED = "[0-9a-f]" * 32  # images, where the folder is the cache too
 OURS = (  # what may stand in a folder that has no manifest yet
     *("manifest.json*", "rows.jsonl*", "parts.jsonl*", "report.html*", "attack.safetensors*"),
-    *("scores", "examples", "behaviour", "units"),
+    *("scores", "classes", "examples", "behaviour", "units"),
     *("scores.csv*", "checks.txt*", "attacked.npz*", "images"),  # of `rood attack`
     *(f"{_CACHED}.npy*", f"{_CACHED}.json*"),
 )
@@ -238,6 +240,16 @@ class SavedScores:
 
     origin: Origin
     scores: Array  # (n,)
+    labels: Array | None = None  # (n,), -1 for an unlabelled image; folders of rood 0.1 have none
+
+
+@dataclass(frozen=True)
+class SavedClasses:
+    """What a network predicts for labelled ID images."""
+
+    model: str
+    predicted: Array  # (n,)
+    labels: Array  # (n,), -1 for an unlabelled image
 
 
 @dataclass(frozen=True)
@@ -250,6 +262,7 @@ class Examples:
     attacked: Array  # (n, c, h, w)
     before: Array  # (n,)
     after: Array  # (n,)
+    labels: Array | None = None  # (n,); folders of rood 0.1 have none
 
 
 @dataclass(frozen=True)
@@ -261,6 +274,7 @@ class Contents:
     examples: tuple[Examples, ...] = ()
     manifest: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()  # files that are missing, cut off or unreadable
+    classes: tuple[SavedClasses, ...] = ()
 
 
 def read_folder(folder: Path) -> Contents:
@@ -274,6 +288,7 @@ def read_folder(folder: Path) -> Contents:
     rows = _distinct_rows(folder, problems)
     scores = tuple(_saved_scores(folder, problems))
     examples = tuple(_examples(folder, problems))
+    classes = tuple(_classes(folder, problems))
     manifest = Store(folder).manifest()
     if manifest is None:
         there = (folder / "manifest.json").is_file()
@@ -291,7 +306,7 @@ def read_folder(folder: Path) -> Contents:
         raise ResultsError(
             f"expected results (rows.jsonl) in {str(folder)!r}, found none: run `rood audit` first"
         )
-    return Contents(rows, scores, examples, manifest, tuple(problems))
+    return Contents(rows, scores, examples, manifest, tuple(problems), classes)
 
 
 def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:
@@ -329,7 +344,15 @@ def _key(r: Row) -> tuple[object, ...]:
 
 def _saved_scores(folder: Path, problems: list[str]) -> Iterator[SavedScores]:
     for arrays, facts in _files(folder, "scores", ("scores",), problems):
-        yield SavedScores(_origin(facts), arrays["scores"].reshape(-1))
+        scores = arrays["scores"].reshape(-1)
+        yield SavedScores(_origin(facts), scores, _labels(arrays, len(scores)))
+
+
+def _classes(folder: Path, problems: list[str]) -> Iterator[SavedClasses]:
+    for arrays, facts in _files(folder, "classes", ("class", "labels"), problems):
+        predicted = arrays["class"].reshape(-1)
+        if (labels := _labels(arrays, len(predicted))) is not None:
+            yield SavedClasses(facts.get("model", ""), predicted, labels)
 
 
 def _examples(folder: Path, problems: list[str]) -> Iterator[Examples]:
@@ -338,7 +361,9 @@ def _examples(folder: Path, problems: list[str]) -> Iterator[Examples]:
         n = len(arrays["before"])
         alike = arrays["original"].shape == arrays["attacked"].shape
         if arrays["original"].ndim == 4 and alike and len(arrays["original"]) == n:
-            yield Examples(_origin(facts), facts.get("direction", ""), **arrays)
+            shown = {name: arrays[name] for name in names}
+            labels = _labels(arrays, n)
+            yield Examples(_origin(facts), facts.get("direction", ""), **shown, labels=labels)
         else:
             problems.append("one file under examples/ has tensors that do not fit together")
 
@@ -350,7 +375,8 @@ def _files(
     for path in sorted((folder / kind).rglob("*.safetensors")):
         try:
             arrays, facts = _read(path)
-            wanted = {name: np.asarray(arrays[name], np.float64) for name in names}
+            also = ("labels",) if "labels" in arrays else ()
+            wanted = {n: np.asarray(arrays[n], np.float64) for n in dict.fromkeys((*names, *also))}
         except (ResultsError, KeyError, ValueError, TypeError):
             unreadable += 1
             continue
@@ -358,6 +384,12 @@ def _files(
     if unreadable:
         files = "1 file" if unreadable == 1 else f"{unreadable} files"
         problems.append(f"{files} under {kind}/ cannot be read")
+
+
+def _labels(arrays: Mapping[str, Array], n: int) -> Array | None:
+    """The labels of n images; None where there are none that fit."""
+    labels = arrays.get("labels")
+    return labels if labels is not None and labels.shape == (n,) else None
 
 
 def _origin(facts: Mapping[str, str]) -> Origin:

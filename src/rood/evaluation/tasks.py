@@ -30,6 +30,7 @@ from rood.detectors.base import Detector
 from rood.errors import CapabilityError
 from rood.evaluation.batching import in_parts
 from rood.evaluation.effort import Counts, Pace, of_attack, usual, work
+from rood.evaluation.examples import joined
 from rood.evaluation.manifest import versions
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.probes import CONTROLS, DRAWS, FEW, Examination, Examined, tier
@@ -42,8 +43,8 @@ from rood.shapes import Images, Scores
 from rood.threat import Threat
 
 EXEMPLARS = 200  # ID images, of which an attack aims at the most confident of each class
-EXAMPLES = 6  # attacked images kept for the page
-LOOK = "look."  # prefix of the arrays that hold those images
+LAYOUT = 2  # of what a task returns: those of an earlier one cannot be joined
+LOOK = "look."  # prefix of the arrays that hold attacked images for the page
 
 
 class Found(NamedTuple):
@@ -167,6 +168,7 @@ class Task:
         said = plan.settings()
         facts: dict[str, Any] = {
             "versions": _versions(),
+            "layout": LAYOUT,
             "device": plan.model(self.model).mean.device.type,
             "network": said["models"][self.model],
             "data": said["data"].get(self.dataset) or plan.images(self.dataset).fingerprint(),
@@ -248,7 +250,7 @@ class SetAttack:
             here, there = ((c >= start) & (c < end) for c in (controls, few))
             chosen = Chosen(controls[here] - start, few[there] - start, starts[there])
             x = _pixels(self.images, start, end, self.detector.model.mean)
-            return self._batch(goal, x, chosen, EXAMPLES - start)
+            return self._batch(goal, x, chosen, start)
 
         stop = len(self.images) if self.stop is None else self.stop
         return in_parts(self.start, stop, self.batch_size, part)
@@ -267,7 +269,7 @@ class SetAttack:
         places = torch.tensor(spaced(len(self.other_side), n))
         return self.other_side.take(places[torch.arange(n) % len(places)]).pixels()
 
-    def _batch(self, goal: Goal, x: Images, chosen: Chosen, examples: int) -> tuple[Arrays, Arrays]:
+    def _batch(self, goal: Goal, x: Images, chosen: Chosen, start: int) -> tuple[Arrays, Arrays]:
         draws = partial(generator, self.seed, *self.purpose)
         exam = Examination(self.detector, goal, self.attack, self.threat, draws)
         before = exam.score(x)
@@ -294,10 +296,15 @@ class SetAttack:
         facts |= {"rounded": rounded[some], "control_best": self._sign * best.value[some]}
         facts |= {"later": exam.score(x), "left": (~self.threat.contains(best.x, x)).byte()}
         scores = self._sign * best.value
-        look = slice(0, max(0, examples))
-        looks = {"original": x[look], "attacked": best.x[look], "before": before[look]}
         arrays = {"scores": scores} | facts | self._settings(goal, scores)
-        return _numpy(arrays), _numpy(looks | {"after": scores[look]})
+        every_look = {"original": x, "attacked": best.x, "before": before, "after": scores}
+        return _numpy(arrays), self._looks(_numpy(every_look), start)
+
+    def _looks(self, every: Arrays, start: int) -> Arrays:
+        """The images of a batch that the page may show, with their places in the set."""
+        places = np.arange(start, start + len(every["before"]))
+        labels = self.images.label_numbers()[places]
+        return joined(every | {"labels": labels, "places": places}, self._sign)
 
     @property
     def _sign(self) -> int:
@@ -405,8 +412,8 @@ def right_ones(
     images: ImageSet, given: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
     """Which of the labelled images have the right predicted class, and their groups."""
-    labels = np.full(len(images), -1) if images.labels is None else images.labels.numpy()
-    labelled, groups = labels >= 0, images.group_numbers()
+    labels, groups = images.label_numbers(), images.group_numbers()
+    labelled = labels >= 0
     return (given == labels)[labelled], None if groups is None else groups[labelled]
 
 
