@@ -1,26 +1,14 @@
-"""The report's words: what it says of an audit is a pure function of the rows."""
+"""The findings network by network: what the page says is a pure function of the rows."""
 
 import math
 
-from report_folder import row
+from report_folder import case, flag, row
 
 from rood.evaluation.rows import Row
 from rood.report import findings
-from rood.report.findings import Sentence, explain
+from rood.report.by_network import by_network
 from rood.report.numbers import Numbers
-
-
-def case(detector: str, clean: float, attacked: float, **changes: object) -> list[Row]:
-    """A detector before and under an attack."""
-    attack = {"scenario": "pgd linf:0.1", "side": "both", "verdict": "pass"} | changes
-    where = {key: changes[key] for key in ("model", "dataset") if key in changes}
-    before = row(detector=detector, value=clean, **where)
-    return [before, row(detector=detector, value=attacked, **attack)]
-
-
-def flag(name: str, verdict: str, detector: str = "msp", value: float = 0.5) -> Row:
-    attack = {"scenario": "pgd linf:0.1", "side": "both"}
-    return row(detector=detector, metric=f"flag_{name}", value=value, verdict=verdict, **attack)
+from rood.report.outcomes import Sentence, explain
 
 
 def headline(rows: list[Row]) -> str:
@@ -28,7 +16,7 @@ def headline(rows: list[Row]) -> str:
 
 
 def sentences(rows: list[Row]) -> list[Sentence]:
-    return findings.sentences(Numbers(rows))
+    return by_network(Numbers(rows))
 
 
 def text(sentence: Sentence) -> str:
@@ -43,8 +31,8 @@ def test_a_detector_that_falls_is_named_with_network_budget_and_both_numbers() -
     first = sentences(case("MSP", 0.97, 0.004))[0]
     assert first.kind == "fell"
     assert text(first) == (
-        "Do not trust MSP on net: an attacker who may change every pixel by 0.1 brings its AUROC "
-        "from 0.97 to 0.00 (OOD images: fashion)."
+        "Do not trust MSP on net: an attack within L∞ 0.1 brings its AUROC from 0.97 to 0.00 "
+        "(OOD images: fashion)."
     )
 
 
@@ -71,7 +59,7 @@ def test_the_largest_eps_counts() -> None:
     rows = case("msp", 0.97, 0.6, scenario="pgd linf:8/255") + case("msp", 0.97, 0.9)
     assert "(0.97\u00a0→\u00a00.90)" in said(rows)
     rows = case("msp", 0.97, 0.4, scenario="pgd linf:128/255") + case("msp", 0.97, 0.9)
-    assert "change every pixel by 128/255 brings its AUROC from 0.97 to 0.40" in said(rows)
+    assert "an attack within L∞ 128/255 ≈ 0.5 brings its AUROC from 0.97 to 0.40" in said(rows)
 
 
 def test_a_weakened_detector_is_neither_fallen_nor_sound() -> None:
@@ -111,7 +99,8 @@ def test_a_high_number_behind_a_failed_attack_is_not_believed() -> None:
     assert "Do not believe the attacked AUROC of 0.95 of msp on net" in text(found[0])
     assert "(the gradient is zero for many images)" in text(found[0])
     assert "none of its detectors can be recommended" in text(found[-1])
-    assert headline(rows) == "No detector was brought down. One attacked number cannot be believed."
+    said_of_all = "No attacked number can be believed: the attacks failed their own checks."
+    assert headline(rows) == said_of_all
 
 
 def test_an_unbelieved_number_is_never_the_best() -> None:
@@ -170,8 +159,8 @@ def test_what_another_network_buys_and_costs_is_said() -> None:
 
 def test_two_norms_are_two_attackers() -> None:
     rows = case("msp", 0.97, 0.1) + case("msp", 0.97, 0.9, scenario="pgd l2:0.5")
-    assert "change every pixel by 0.1" in said(rows)
-    assert "move an image by an L2 distance of 0.5" in said(rows)
+    assert "within L∞ 0.1" in said(rows)
+    assert "within L2 0.5" in said(rows)
 
 
 def test_no_rows_and_nan_are_no_numbers() -> None:

@@ -2,20 +2,27 @@
 
 import base64
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from rood.evaluation.store import Array, Contents, Examples
-from rood.report.numbers import Numbers, eps_of, in_row_order
+from rood.report.numbers import Numbers, eps_of, in_row_order, in_words
+from rood.report.outcomes import outcomes
+from rood.report.tables import many, part
 from rood.report.words import shown
 
 MOST_GROUPS = 16
-PER_GROUP = 3
+UNFOLDED = 2  # groups
+SHOWN = 4  # pictures of a group that are not folded
 MOST_PIXELS = 160  # wider images are made smaller
 MOST_BYTES = 1_200_000  # of all pictures together
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+RESISTS = "resists most"
+AIMS = {"look_in": "OOD images made to look ID", "look_out": "ID images made to look OOD"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Triple:
     before: float
     after: float
     fate: str  # what the deployed threshold makes of it
+    why: str  # why it is shown
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,13 @@ class Group:
 
 
 def groups(folder: Contents, numbers: Numbers) -> list[Group]:
-    """The strongest attack of every detector first, as many as the page has room for."""
+    """The strongest attack on the best detector of every network first, then the others."""
     room = MOST_BYTES
     found: list[Group] = []
-    for examples in _ordered(folder.examples, numbers)[:MOST_GROUPS]:
-        group = _group(examples, numbers.threshold(*examples.origin[:2]))
+    first = _best(numbers)
+    names = _names(folder.manifest or {})
+    for examples in _ordered(folder.examples, numbers, first)[:MOST_GROUPS]:
+        group = _group(examples, numbers.threshold(*examples.origin[:2]), names)
         room -= sum(len(p.original) + len(p.change) + len(p.attacked) for p in group.pictures)
         if room < 0 and found:
             break
@@ -54,7 +64,24 @@ def groups(folder: Contents, numbers: Numbers) -> list[Group]:
     return found
 
 
-def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]:
+def _best(numbers: Numbers) -> set[tuple[str, str]]:
+    """The detector of each network that an attack leaves the most."""
+    best = set()
+    for model in numbers.models:
+        found = [o for family in numbers.families for o in outcomes(numbers, model, family)][-1:]
+        best |= {(o.attacked.model, o.attacked.detector) for o in found}
+    return best
+
+
+def _names(manifest: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The names of the classes of every image set that has some."""
+    data = part(manifest, "data")
+    return {name: many(part(data, name), "classes") for name in data}
+
+
+def _ordered(
+    examples: tuple[Examples, ...], numbers: Numbers, first: set[tuple[str, str]]
+) -> list[Examples]:
     """Strongest first, and one of every network, detector and direction before a second of any."""
     models = in_row_order(numbers.rows, "model", (e.origin.model for e in examples))
     detectors = in_row_order(numbers.rows, "detector", (e.origin.detector for e in examples))
@@ -64,37 +91,56 @@ def _ordered(examples: tuple[Examples, ...], numbers: Numbers) -> list[Examples]
     for example in sorted(examples, key=lambda e: -eps_of(e.origin.condition)):
         key = (example.origin.model, example.origin.detector, example.direction)
         turn[key] = turn.get(key, -1) + 1
-        ranked.append(((turn[key], at(example), example.direction), example))
+        later = example.origin[:2] not in first
+        ranked.append(((turn[key], later, example.direction, at(example)), example))
     return [example for _, example in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _group(examples: Examples, threshold: float | None) -> Group:
+def _words(examples: Examples) -> tuple[str, str]:
     origin = examples.origin
-    original = np.nan_to_num(examples.original[:PER_GROUP])
-    attacked = np.nan_to_num(examples.attacked[:PER_GROUP])
+    aim = AIMS.get(examples.direction, shown(examples.direction))
+    title = f"{shown(origin.detector)} on {shown(origin.model)}"
+    return title, f"{shown(origin.dataset)}: {aim}, {in_words(origin.condition)}"
+
+
+def _group(examples: Examples, threshold: float | None, names: Mapping[str, list[Any]]) -> Group:
+    original, attacked = np.nan_to_num(examples.original), np.nan_to_num(examples.attacked)
     change = attacked - original
     biggest = float(np.abs(change).max(initial=0.0))
     factor = max((f for f in FACTORS if f * biggest <= 0.5 + 1e-4), default=1)
-    pictures = [
-        Triple(
-            _uri(original[i]),
-            _uri(0.5 + factor * change[i]),
-            _uri(attacked[i]),
-            float(examples.before[i]),
-            float(examples.after[i]),
-            _fate(float(examples.before[i]), float(examples.after[i]), threshold),
-        )
-        for i in range(len(original))
-    ]
-    aims = {
-        "look_in": "OOD images made to look ID",
-        "look_out": "ID images made to look OOD",
-    }
-    title = f"{shown(origin.detector)} on {shown(origin.model)}"
-    aim = aims.get(examples.direction, shown(examples.direction))
-    return Group(
-        title, f"{shown(origin.dataset)}: {aim}, {shown(origin.condition)}", factor, pictures
-    )
+    pictures = []
+    for i, why in _telling(examples, names.get(examples.origin.dataset, [])):
+        before, after = float(examples.before[i]), float(examples.after[i])
+        three = (_uri(original[i]), _uri(0.5 + factor * change[i]), _uri(attacked[i]))
+        fate = _fate(before, after, threshold)
+        if why == RESISTS and fate.startswith("still"):
+            why = "still resists"
+        pictures.append(Triple(*three, before, after, fate, why))
+    return Group(*_words(examples), factor, pictures)
+
+
+def _telling(examples: Examples, classes: list[Any]) -> list[tuple[int, str]]:
+    """The largest change and the image that resists most, then one of each class."""
+    up = 1 if examples.direction == "look_out" else -1
+    gain = np.nan_to_num(up * (examples.after - examples.before))
+    goal = np.nan_to_num(up * examples.after)
+    if not len(gain):
+        return []
+    labels = examples.labels if examples.labels is not None else np.full(len(gain), -1.0)
+    told = {int(np.argmax(gain)): "largest change"}
+    told.setdefault(int(np.argmin(goal)), RESISTS)
+    seen = {label for i, label in enumerate(labels) if i in told and label >= 0}
+    for i, label in enumerate(map(int, labels)):
+        if label < 0 or label not in seen:
+            told.setdefault(i, _class(label, classes))
+            seen.add(label)
+    return list(told.items())
+
+
+def _class(label: int, classes: list[Any]) -> str:
+    if label < 0:
+        return "another image"
+    return f"class {shown(classes[label], 24) if label < len(classes) else label}"
 
 
 def _fate(before: float, after: float, threshold: float | None) -> str:

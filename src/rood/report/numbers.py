@@ -7,8 +7,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rood.evaluation.rows import Row
+from rood.report.words import shown
 
 NORMS = {"linf": "L∞", "l2": "L2"}
+LEVELS = 255
+LET_THROUGH = "fpr95_in_fixed"  # OOD images accepted at the deployed threshold
+CERTIFIED = "certified_auroc"  # the metric of rows with a proved lower bound of the AUROC
 
 
 class Budget(NamedTuple):
@@ -18,18 +22,26 @@ class Budget(NamedTuple):
     eps: float  # NaN where the scenario states none
     text: str  # eps as it was written
 
-    def words(self) -> str:
-        """The attacker, as a noun phrase."""
-        if self.family == "linf":
-            return f"an attacker who may change every pixel by {self.text}"
-        if self.family == "l2":
-            return f"an attacker who may move an image by an L2 distance of {self.text}"
-        if self.text:
-            return f"an attacker with a budget of {self.family} {self.text}"
-        return f"the scenario “{self.family}”"
+    @property
+    def short(self) -> str:
+        """eps alone: "8/255" where it is a number of grey levels, else the decimal."""
+        levels = round(self.eps * LEVELS) if math.isfinite(self.eps) else 0
+        ratio = f"{levels}/{LEVELS}"
+        whole = levels > 0 and abs(self.eps * LEVELS - levels) < 1e-6
+        if whole and ("/" in self.text or len(ratio) < len(self.text)):
+            return ratio
+        return f"{self.eps:g}" if math.isfinite(self.eps) else ""
 
     def label(self) -> str:
-        return f"{NORMS.get(self.family, self.family)} {self.text}".strip()
+        """The one way in which the page writes a budget: "L∞ 8/255 ≈ 0.031"."""
+        about = f" ≈ {self.eps:.2g}" if "/" in self.short else ""
+        return f"{NORMS.get(self.family, shown(self.family))} {self.short}{about}".strip()
+
+    def words(self) -> str:
+        """The attacker, as a noun phrase."""
+        if self.short:
+            return f"an attack within {self.label()}"
+        return f"the scenario “{shown(self.family)}”"
 
 
 def budget(scenario: str) -> Budget:
@@ -40,6 +52,13 @@ def budget(scenario: str) -> Budget:
     except (ValueError, ZeroDivisionError):
         eps = math.nan
     return Budget(norm, eps, text) if math.isfinite(eps) else Budget(scenario, math.nan, "")
+
+
+def in_words(scenario: str) -> str:
+    """A scenario as the page writes it: "pgd, L∞ 8/255 ≈ 0.031"."""
+    attack, _, _ = scenario.rpartition(" ")
+    found = budget(scenario)
+    return f"{shown(attack)}, {found.label()}" if attack and found.short else shown(scenario)
 
 
 def eps_of(scenario: str) -> float:
@@ -134,6 +153,33 @@ class Numbers:
 
     def accuracy(self, model: str) -> Row | None:
         return next(iter(self.get("accuracy", model, "")), None)
+
+    def let_through(
+        self, model: str, detector: str, attacks: Sequence[str] = ()
+    ) -> tuple[Row, Row | None] | None:
+        """The share of OOD images below the deployed threshold: clean, and attacked by these.
+
+        Each on the OOD set where it is largest.
+        """
+        clean = highest(self.get(LET_THROUGH, model, detector))
+        attacked = highest(self.get(LET_THROUGH, model, detector, attacks, ("outside", "both")))
+        return None if clean is None else (clean, attacked)
+
+    def certified(
+        self, model: str, detector: str, family: str, dataset: str | None = None
+    ) -> list[Row]:
+        """Proved lower bounds at the largest attacked eps of a norm, whoever proved them."""
+        most = {eps_of(name) for name in self.largest(family)}
+        return [
+            row
+            for row in self.rows
+            if row.metric == CERTIFIED
+            and (row.model, row.detector) == (model, detector)
+            and dataset in (None, row.dataset)
+            and budget(row.scenario).family == family
+            and eps_of(row.scenario) in most
+            and math.isfinite(row.value)
+        ]
 
     @cached_property
     def _thresholds(self) -> dict[tuple[str, str], float]:

@@ -1,8 +1,7 @@
 """The page itself: everything a results folder holds, in one file that opens offline."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,20 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from rood._files import write_whole
+from rood.evaluation.rows import Row
 from rood.evaluation.store import Contents, read_folder, readable_errors
 from rood.report import findings, gallery, tables
+from rood.report.banner import doubts
+from rood.report.by_network import by_network
+from rood.report.facts import command, facts
 from rood.report.figures import figures
-from rood.report.numbers import Numbers
+from rood.report.glossary import GLOSSARY
+from rood.report.numbers import Numbers, in_words
+from rood.report.tables import Fixed, WorstCase
 from rood.report.templating import asset, embedded, environment, policy
-from rood.report.words import count, number, percent, shown
+from rood.report.verdicts import Verdicts, flags_page
+from rood.report.views import by_class, by_set
+from rood.report.words import number, percent, shown
 
 
 def write_report(folder: Path) -> Path:
@@ -54,14 +61,16 @@ def write_report(folder: Path) -> Path:
 def render(folder: Contents) -> str:
     """The page as one string: the same folder gives the same bytes."""
     numbers = Numbers(folder.rows)
-    drawn = figures(folder, numbers)
+    drawn = [figure for figure in figures(folder, numbers) if figure.drawings or figure.needed]
     scripts = {"plotly_js": get_plotlyjs(), "page_js": asset("rood.report", "page.js")}
     return (
         environment("rood.report", _filters())
         .get_template("page.html.j2")
         .render(
-            **_facts(folder, numbers),
-            figures=drawn,
+            **_summary(folder, numbers),
+            **_evidence(folder, numbers),
+            **_record(folder),
+            figures={figure.id: figure for figure in drawn},
             figures_json=Markup(embedded({f.id: f.compact() for f in drawn if f.drawings})),
             page_css=Markup(asset("rood.report", "page.css")),
             policy=policy(scripts.values(), images="data: blob:"),
@@ -70,20 +79,51 @@ def render(folder: Contents) -> str:
     )
 
 
-def _facts(folder: Contents, numbers: Numbers) -> dict[str, Any]:
-    manifest = folder.manifest or {}
+def _summary(folder: Contents, numbers: Numbers) -> dict[str, Any]:
+    """What a reader needs in the first ten seconds."""
     return {
         "headline": findings.headline(numbers),
-        "sentences": findings.sentences(numbers),
-        "unfinished": tables.unfinished(folder, numbers),
-        "overview": _overview(numbers),
-        "worst_cases": tables.worst_cases(numbers, manifest),
+        "doubts": doubts(folder, numbers),
+        "facts": facts(folder, numbers),
+        "command": command(folder),
+        "sentences": findings.top(numbers),
+        "all_sentences": by_network(numbers),
+        "glossary": GLOSSARY,
+    }
+
+
+def _evidence(folder: Contents, numbers: Numbers) -> dict[str, Any]:
+    """The numbers behind it."""
+    worst = tables.worst_cases(numbers, folder.manifest or {})
+    shares = tables.fixed(numbers)
+    return {
+        "worst_cases": worst,
         "attacked": bool(numbers.families),
+        "verdicts": Verdicts(numbers, _with_badges(worst, shares)),
+        "fixed": shares,
+        "views": [*by_set(numbers), *by_class(folder, numbers)],
         "groups": gallery.groups(folder, numbers),
+        "unfolded": {"groups": gallery.UNFOLDED, "pictures": gallery.SHOWN},
         "example_files": len(folder.examples),
         "flags": tables.flag_summaries(numbers),
-        "fixed": tables.fixed(numbers),
         "table": tables.all_numbers(numbers),
+    }
+
+
+def _with_badges(worst: Iterable[WorstCase], shares: Iterable[Fixed]) -> Iterator[Row]:
+    """The rows whose verdict the page shows."""
+    for case in worst:
+        for line in case.lines:
+            yield from filter(None, (*line.cells, line.passes and line.passes[1]))
+    for table in shares:
+        for _, _, cells in table.lines:
+            yield from filter(None, cells)
+
+
+def _record(folder: Contents) -> dict[str, Any]:
+    """What must be known to repeat it."""
+    manifest = folder.manifest or {}
+    return {
         "split": tables.part(manifest, "split"),
         "data": tables.part(manifest, "data"),
         "null_spaces": tables.null_spaces(manifest),
@@ -94,18 +134,7 @@ def _facts(folder: Contents, numbers: Numbers) -> dict[str, Any]:
         "time_limit": tables.part(manifest, "budget"),
         "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        "limits": {"coin_toss": findings.COIN_TOSS, "holds": findings.HOLDS},
     }
-
-
-def _overview(numbers: Numbers) -> str:
-    parts = [
-        count(len(numbers.models), "network"),
-        count(len(numbers.all_detectors), "detector"),
-        count(len(numbers.all_datasets), "OOD dataset"),
-        count(len(numbers.scenarios), "attack") if numbers.scenarios else "no attack",
-    ]
-    return " · ".join(parts)
 
 
 def _filters() -> dict[str, Callable[..., Any]]:
@@ -113,17 +142,10 @@ def _filters() -> dict[str, Callable[..., Any]]:
         "shown": shown,
         "number": number,
         "percent": percent,
-        "span": _span,
+        "in_words": in_words,
+        "flags_page": flags_page,
         "plain_value": _plain_value,
     }
-
-
-def _span(low: float | None, high: float | None) -> dict[str, float] | None:
-    """Where an interval lies on a line of 100; nothing where it is unknown."""
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return None
-    low, high = (100 * min(max(v, 0.0), 1.0) for v in (low, high))
-    return {"left": round(low, 1), "width": round(high - low, 1)}
 
 
 def _plain_value(value: object) -> str:

@@ -8,12 +8,34 @@ from typing import Any
 from rood.evaluation.checks.base import Wording
 from rood.evaluation.rows import SIDES, Row
 from rood.evaluation.store import Contents
-from rood.report.findings import explain
 from rood.report.numbers import Numbers, highest, lowest
+from rood.report.outcomes import explain, flag_name
 from rood.report.words import percent, shown
 
 SEVERITY = {"-": 0, "pass": 1, "warn": 2, "fail": 3}
 MOST_ROWS = 2000  # of the table of all numbers; the rest is in rows.jsonl
+
+
+@dataclass(frozen=True)
+class DetectorLine:
+    """One detector of a network in the worst case over the OOD sets, the decisive number first."""
+
+    detector: str
+    both: Row | None
+    clean: Row | None
+    outside: Row | None
+    inside: Row | None
+    passes: tuple[Row, Row | None] | None  # OOD images below the threshold: clean, attacked
+
+    @property
+    def cells(self) -> tuple[Row | None, ...]:
+        """The AUROCs, in the order of the columns."""
+        return self.both, self.clean, self.outside, self.inside
+
+    @property
+    def counted(self) -> Row | None:
+        """A row that says of how many images the line is."""
+        return next((row for row in self.cells if row), None)
 
 
 @dataclass(frozen=True)
@@ -24,7 +46,7 @@ class WorstCase:
     budget: str  # "" where nothing was attacked
     accuracy: float | None
     several: bool  # more than one OOD set, so each cell names its own
-    lines: list[tuple[str, list[Row | None]]]  # detector; clean, then each attacked side
+    lines: list[DetectorLine]
 
 
 def worst_cases(numbers: Numbers, manifest: Mapping[str, Any]) -> list[WorstCase]:
@@ -43,16 +65,15 @@ def worst_cases(numbers: Numbers, manifest: Mapping[str, Any]) -> list[WorstCase
     ]
 
 
-def _worst_lines(
-    numbers: Numbers, model: str, scenarios: list[str]
-) -> list[tuple[str, list[Row | None]]]:
+def _worst_lines(numbers: Numbers, model: str, scenarios: list[str]) -> list[DetectorLine]:
     lines = []
     for detector in numbers.detectors(model):
-        cells = [lowest(numbers.get("auroc", model, detector))]
-        cells += [lowest(numbers.get("auroc", model, detector, scenarios, (s,))) for s in SIDES]
-        lines.append((detector, cells))
-    worst = lambda cells: min((c.value for c in cells if c), default=-1.0)
-    return sorted(lines, key=lambda line: (-worst(line[1]), line[0]))
+        at = {s: lowest(numbers.get("auroc", model, detector, scenarios, (s,))) for s in SIDES}
+        clean = lowest(numbers.get("auroc", model, detector))
+        passes = numbers.let_through(model, detector, scenarios)
+        lines.append(DetectorLine(detector, clean=clean, passes=passes, **at))
+    worst = lambda line: min((row.value for row in line.cells if row), default=-1.0)
+    return sorted(lines, key=lambda line: (-worst(line), line.detector))
 
 
 def _accuracy(numbers: Numbers, manifest: Mapping[str, Any], model: str) -> float | None:
@@ -99,6 +120,7 @@ def _fixed_lines(
 class FlagSummary:
     """All flags of one check."""
 
+    name: str
     wording: Wording
     verdict: str  # the worst
     checked: int
@@ -118,7 +140,8 @@ def flag_summaries(numbers: Numbers) -> list[FlagSummary]:
         verdict = max((row.verdict for row in rows), key=lambda v: SEVERITY.get(v, 0))
         bad = [row for row in rows if SEVERITY.get(row.verdict, 0) > 1]
         places = _places(bad, wording.share)
-        found.append(FlagSummary(wording, verdict, len(rows), len(rows) - len(bad), places))
+        counts = len(rows), len(rows) - len(bad)
+        found.append(FlagSummary(flag_name(metric), wording, verdict, *counts, places))
     return sorted(found, key=lambda f: (-SEVERITY.get(f.verdict, 0), f.wording.title))
 
 

@@ -42,6 +42,11 @@ def listed(items: list[str], most: int = 12) -> str:
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
 
 
+def whole(n: int) -> str:
+    """A whole number, its thousands apart."""
+    return f"{n:,}".replace(",", "\u202f")
+
+
 def count(n: int, one: str, many: str = "") -> str:
     """A number with its noun."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}".replace(",", "\u202f")
+    return f"{whole(n)} {one if n == 1 else many or one + 's'}"

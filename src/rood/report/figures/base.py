@@ -23,6 +23,7 @@ GRID = {
     "fixedrange": True,
     "automargin": True,
 }
+MARGIN = {"l": 8, "r": 16, "t": 8, "b": 8}
 SHARED = {
     "paper_bgcolor": "rgba(0,0,0,0)",
     "plot_bgcolor": "rgba(0,0,0,0)",
@@ -33,7 +34,7 @@ SHARED = {
         "font": {"color": "var(--ink)"},
     },
     "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "xanchor": "left"},
-    "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+    "margin": MARGIN,
     "hovermode": "closest",
     "dragmode": False,
 }
@@ -52,6 +53,7 @@ class Figure:
     draw: Callable[..., Drawing | None]  # takes one choice of each axis
     layout: Mapping[str, Any]  # added to what all figures share
     highlight: bool = False  # offer to pick out one line
+    needed: bool = True  # whether the page says so where there are no numbers for it
 
     @cached_property
     def drawings(self) -> dict[str, Drawing]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from rood.evaluation.store import Array, Contents, Origin
 from rood.report.figures.base import GRID, Drawing, Figure, labels, trace
-from rood.report.numbers import Numbers, budget, eps_of, in_row_order
+from rood.report.numbers import Numbers, budget, eps_of, in_row_order, in_words
 from rood.report.words import percent, shown
 
 BINS = 40
@@ -31,10 +31,13 @@ def figure(folder: Contents, numbers: Numbers) -> Figure:
         note="Share of images by score, above without an attack and below under it. The dashed "
         "line is the deployed threshold. Scores beyond either end are counted in the outermost "
         "bin.",
-        axes={label: labels(names) for label, names in axes.items()},
+        axes={
+            label: {n: in_words(n) for n in names} if label == "Attack" else labels(names)
+            for label, names in axes.items()
+        },
         draw=partial(_draw, sets, numbers),
         layout={
-            "height": 440,
+            "height": 380,
             "xaxis": {**GRID, "title": {"text": "score (higher = more OOD)"}, "anchor": "y2"},
             "yaxis": {**SHARE, "domain": [0.55, 1.0], "title": {"text": "clean"}},
             "yaxis2": {**SHARE, "domain": [0.0, 0.45], "title": {"text": "under attack"}},
