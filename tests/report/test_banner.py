@@ -74,3 +74,16 @@ def test_most_verdicts_fail():
 
 def test_an_unfinished_audit():
     assert titles(case("msp", 0.97, 0.0), {"finished": False}) == ["This audit is unfinished"]
+
+
+def test_a_setup_that_failed_a_check_is_named_once():
+    failed = {"check": "class_order", "status": "fail", "found": "0.10 right", "do": "rename them"}
+    guess = failed | {"check": "accurate"}
+    manifest = DONE | {"diagnosis": [failed, guess, failed | {"status": "warn"}, "odd"]}
+    rows = [*case("msp", 0.97, 0.0), accuracy(0.1)]
+    assert titles(rows, manifest) == [
+        "The setup failed the check “class order”",
+        "The setup failed the check “accurate”",
+    ]
+    found = titles(rows, manifest | {"models": {"net": {"classes": 10}}})
+    assert found == ["net guesses", "The setup failed the check “class order”"]

@@ -32,8 +32,9 @@ def doubts(folder: Contents, numbers: Numbers) -> list[Doubt]:
     manifest = folder.manifest or {}
     return [
         *_unfinished(folder, numbers),
-        *_near_chance(numbers, manifest),
+        *(near := list(_near_chance(numbers, manifest))),
         *_same_data(manifest),
+        *_failed_checks(manifest, {"accurate"} if near else set()),
         *_tiny(numbers),
         *_unbelieved(all_outcomes(numbers)),
     ]
@@ -88,6 +89,24 @@ def _overlap(facts: Mapping[str, Any]) -> tuple[int, int] | None:
             if same > SAME * of:
                 return same, of
     return None
+
+
+def _failed_checks(manifest: Mapping[str, Any], said: set[str]) -> Iterator[Doubt]:
+    """Checks of the setup that failed before an audit that went on anyway."""
+    for one in many(manifest, "diagnosis"):
+        if (
+            isinstance(one, Mapping)
+            and one.get("status") == "fail"
+            and one.get("check") not in said
+        ):
+            check = shown(str(one.get("check", "")).replace("_", " "))
+            about = f"{shown(one['about'])}: " if one.get("about") else ""
+            advice = shown(one.get("do", ""), 400)
+            yield Doubt(
+                f"The setup failed the check “{check}”",
+                f"{about}{shown(one.get('found', ''), 400)}.",
+                f"{advice[:1].upper()}{advice[1:]}",
+            )
 
 
 def _tiny(numbers: Numbers) -> Iterator[Doubt]:
