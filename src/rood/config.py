@@ -1,8 +1,10 @@
-"""TOML in, frozen dataclass out, and an error for every key that is not a field."""
+"""TOML in, frozen dataclass out and back, and an error for every key that is not a field."""
 
 import dataclasses
 import difflib
 import inspect
+import json
+import re
 import tomllib
 import types
 import typing
@@ -64,6 +66,32 @@ def arguments(
     ]
     options: Any = build(dataclasses.make_dataclass("Options", fields), values, where)
     return dataclasses.asdict(options)
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """The values as TOML, tables last; None is left out."""
+    there = {key: value for key, value in values.items() if value is not None}
+    tables = {key: table for key, table in there.items() if isinstance(table, Mapping)}
+    lines = [f"{_key(k)} = {_value(v)}" for k, v in there.items() if k not in tables]
+    for key, table in tables.items():
+        lines += ["", f"[{_key(key)}]"]
+        lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _value(text)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        parts = (f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool | str):  # as in JSON, which lets this one character stand
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

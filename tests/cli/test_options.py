@@ -1,12 +1,14 @@
 """The same options on every command, and settings files that name them alike."""
 
+import json
 import typing
 
 import pytest
 import typer.main
-from small_audit import small_files
+from small_audit import small_command, small_files
 from typer.testing import CliRunner
 
+from rood import api
 from rood.cli import app
 from rood.errors import RoodWarning
 from rood.evaluation.settings import KEYS, OF_ATTACK, AuditSettings, read_settings
@@ -64,6 +66,42 @@ def test_a_file_is_read_as_the_options_are(tmp_path):
         "audit.toml: models is called model now, as the option --model is",
         "audit.toml: threats is called eps now, as the option --eps is",
     ]
+
+
+HARD = AuditSettings(
+    models=("a b.safetensors", "hf:x/y"),
+    mean=(0.1, 0.2),
+    inside='folder:"quoted" \\ and \x7f\n ünïcode 😀',
+    outside={"d t.d": "folder:x", "near": "digits:near"},
+    groups={"*": "folder"},
+    threats=(),
+    attack="pgd",
+    attack_options={"steps": 5, "step": 1e-05, "random_start": True},
+    options={"knn": {"k": 5}, "mahalanobis": {"pooling": "pooled"}},
+    limit=None,
+    skip_bad=True,
+    batch_size=64,
+)
+
+
+@pytest.mark.parametrize("settings", [AuditSettings(), HARD], ids=["defaults", "all"])
+def test_settings_survive_a_file(tmp_path, settings):
+    path = tmp_path / "audit.toml"
+    path.write_bytes(settings.to_toml().encode())
+    assert read_settings(path) == settings
+
+
+def test_a_file_of_settings_gives_the_same_plan(tmp_path):
+    files = small_files(tmp_path)
+    command = small_command(files, tmp_path / "out", "--limit", "20", "--seed", "3")
+    done = CliRunner().invoke(app, [*command, "--write-config", str(tmp_path / "a.toml")])
+    assert done.exit_code == 0, done.output
+    assert f"rood audit {tmp_path / 'a.toml'}" in done.stdout
+    assert not (tmp_path / "out").exists()
+    again = api.plan(read_settings(tmp_path / "a.toml"), tmp_path / "out")
+    assert CliRunner().invoke(app, command).exit_code == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert json.loads(json.dumps(again.settings())) == manifest["settings"]
 
 
 def test_attacks_and_guards_take_networks_from_anywhere(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`rood audit`: attack detectors, show the table, write the folder and the page."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,9 @@ def audit(
         str | None, typer.Option(help="A running Ray cluster; auto: the one on this machine.")
     ] = None,
     skip_bad: Annotated[bool | None, options.SKIP_BAD] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(help="Write all settings to this TOML file; audit nothing.")
+    ] = None,
     anyway: Annotated[bool | None, options.ANYWAY] = None,
     trust: Annotated[bool, options.TRUST] = False,
     offline: Annotated[
@@ -121,6 +125,8 @@ def audit(
     }
     tuned = {"tier": tier, "steps": steps, "restarts": restarts}
     settings = settings_of(config, given, limit, tuned)
+    if write_config is not None:
+        return _write_config(settings, write_config)
     where = pick(engine, workers, address, settings.device)
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
@@ -129,9 +135,22 @@ def audit(
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
-    if fail_under is not None and (weak := _below(results, plan, fail_under)):
-        typer.echo(f"gate: {WEAK.format(fail_under)}: {weak}", err=True)
+    _gate(results, plan, fail_under)
+
+
+def _gate(results: "Results", plan: "Plan", bar: float | None) -> None:
+    if bar is not None and (weak := _below(results, plan, bar)):
+        typer.echo(f"gate: {WEAK.format(bar)}: {weak}", err=True)
         raise typer.Exit(GATE)
+
+
+def _write_config(settings: "AuditSettings", path: Path) -> None:
+    from rood._files import write_whole
+    from rood.evaluation.store import readable_errors
+
+    with readable_errors(path):
+        write_whole(path, settings.to_toml().encode())
+    typer.echo(f"settings: {path}; use them by: {shlex.join(['rood', 'audit', str(path)])}")
 
 
 def _check_bar(bar: float | None) -> None:

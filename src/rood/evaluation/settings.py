@@ -1,7 +1,7 @@
 """What the user asks of an audit: a settings file or the options of the command line."""
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,16 @@ class AuditSettings:
     batch_size: int | None = None  # None: chosen for images of this size
     anyway: bool = False  # whether to go on although a check of the setup failed
     trust: bool = False  # whether networks of files and hubs may run their own code
+
+    def to_toml(self) -> str:
+        """A settings file with all of it but trust, which no file may give itself."""
+        values = {KEYS.get(k, k): v for k, v in asdict(self).items() if v != {} and k != "trust"}
+        for key in ("mean", "std", "inside"):  # empty: not given
+            values[key] = values[key] or None
+        values["limit"] = self.limit or 0
+        tuned = {k: v for k, v in self.attack_options.items() if k in OF_ATTACK}
+        others = {k: v for k, v in self.attack_options.items() if k not in OF_ATTACK}
+        return config.dump(values | tuned | {"attack_options": others or None})
 
 
 def read_settings(path: Path, *, trust: bool = False) -> AuditSettings:
