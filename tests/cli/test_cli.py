@@ -137,6 +137,17 @@ def test_the_folder_knows_the_command_and_the_classes_behind_the_accuracy(files,
     assert all(e.labels is not None for e in found.examples)
 
 
+def test_classes_are_known_for_all_images_where_few_are_attacked(tmp_path):
+    command = ["audit", "--model", "digits-ce", "--detectors", "msp", "--eps", "none"]
+    result = invoke(*command, "--limit", "40", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    found = read_folder(tmp_path)
+    (accuracy,) = [r for r in found.rows if r.metric == "accuracy"]
+    assert len(found.classes[0].labels) == accuracy.n_in > 40
+    (inside,) = [s for s in found.scores if s.origin.dataset == "inside"]
+    assert len(inside.labels) == len(inside.scores) == 40
+
+
 def test_without_a_terminal_there_is_no_colour_and_no_progress(first):
     _, result = first
     assert "\x1b" not in result.output

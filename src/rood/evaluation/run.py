@@ -279,7 +279,7 @@ class Finished:
         tasks = whole.shards(self.plan)
         parts = [(known or {}).get(t) or self._read(t) for t in tasks]
         arrays = join([p.arrays for p in parts])
-        labels = self.plan.sets()[whole.dataset].label_numbers()
+        labels = self.plan.images(whole.dataset).label_numbers()
         if not whole.detectors:
             self.classes[whole.model] = arrays
             told = {"model": whole.model, "dataset": whole.dataset}
