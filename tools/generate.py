@@ -22,6 +22,7 @@ from tools import (
     intervals,
     performance,
     reproduction,
+    settings,
     trained_systems,
     zoo,
 )
@@ -70,6 +71,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for section, pages in sections.items():
         for name, text in pages:
             yield DOCS / "reference" / section / name, text
+    yield DOCS / "reference" / "settings.md", settings.page()
+    yield DOCS / "reference" / "audit.schema.json", settings.schema()
     yield DOCS / "how-to" / "choose-detector.md", choosing.page()
     yield DOCS / "understand" / "flags.md", flags.page()
     yield evidence / "detectors.md", tables.page()
