@@ -9,8 +9,8 @@ from jaxtyping import install_import_hook
 
 # all that handles tensors; int for float is fine (the numeric tower)
 CHECKED = (
-    *("analysis", "attacks", "data", "detectors", "evaluation", "goals", "guard", "interop"),
-    *("models", "numerics", "seeds", "shapes", "threat", "training", "tuning"),
+    *("analysis", "attacks", "certify", "data", "detectors", "evaluation", "goals", "guard"),
+    *("interop", "models", "numerics", "seeds", "shapes", "threat", "training", "tuning"),
 )
 TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"rood.{name}" for name in CHECKED], TYPECHECKER)

@@ -16,6 +16,7 @@ MODULES = [
     "analysis.rectification",
     "analysis.trajectory",
     "api",
+    "certify.bounding",
     "data",
     "data.base",
     "detectors._together",

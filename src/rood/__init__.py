@@ -20,6 +20,7 @@ _CLASSES_AND_FUNCTIONS = {
 _MODULES = {
     "analysis": "rood.analysis",
     "attacks": "rood.attacks",
+    "certify": "rood.certify",
     "data": "rood.data",
     "detectors": "rood.detectors",
     "goals": "rood.goals",

@@ -5,6 +5,7 @@ A detector maps images in [0, 1] to one score each; **higher means more OOD**.
               from images      from the model's outputs
     fit       fit_images       start, see, finish
     score     score_images     score_outputs
+    bound     bounds_around    bounds_from
 
 Almost every detector is an `OutputDetector` and overrides the right-hand column: its score is a
 formula of logits and features, so that many share one forward pass (`fit_all`, `score_all`). Only
@@ -15,20 +16,31 @@ annotations ending in "_"; buffers, the not-fitted error, saving and loading fol
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from rood.data.given import AnyBatches
-from rood.errors import InputError, NotFittedError
+from rood.errors import CapabilityError, InputError, NotFittedError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
 from rood.shapes import Batches, Images, Labels, Scores
 
 D = TypeVar("D", bound="Detector")  # not typing.Self: beartype refuses it on methods
 ScoreFunction = Callable[[Images], Scores]
 Gradient = Literal["exact", "almost_everywhere", "surrogate", "none"]
+Part = Literal["logits", "features", "head", "forms"]
+
+
+class OutputBox(NamedTuple):
+    """Bounds of what a forward pass gives, entry by entry, in float64."""
+
+    logits: Box
+    features: Box
+    head: Box | None = None
+    forms: Box | None = None  # of the features' products with `OutputDetector.forms`, (b, m)
 
 
 class Detector(nn.Module, ABC):
@@ -103,6 +115,18 @@ class Detector(nn.Module, ABC):
         first = next((inner for _, inner in self.inner()), None)
         return x if first is None else first.seen(x)
 
+    def bounds_around(self, x: Images, inner: Callable[["Detector", Images], Box]) -> Box:
+        """Bounds of the score near x; `inner` gives those of an inner detector near images."""
+        raise self.no_bounds()
+
+    @final
+    def no_bounds(self) -> CapabilityError:
+        """The error of a detector without bounds."""
+        return CapabilityError(
+            f"expected a detector whose score can be bounded, got {type(self).__name__}: take msp, "
+            "energy, max_logit, head, mahalanobis, knn, ..."
+        )
+
     def cost(self) -> tuple[int, int]:
         """Forward and backward passes of the network for one score."""
         return 1, 0
@@ -167,6 +191,7 @@ class OutputDetector(Detector):
     """A detector whose score is a formula of one forward pass, so that many can share that pass."""
 
     taps: tuple[str, ...] = ()  # layers whose maps it needs, by name
+    bounded: ClassVar[tuple[Part, ...]] = ()  # what `bounds_from` reads; none: no bounds
 
     @final
     def score_images(self, x: Images) -> Scores:
@@ -178,6 +203,14 @@ class OutputDetector(Detector):
     @abstractmethod
     def score_outputs(self, out: Outputs) -> Scores:
         """The formula. float64 where conditioning needs it; the caller casts back."""
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        """Rows whose products with the features `bounds_from` reads, tighter bounded as a whole."""
+        return None
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """Bounds of the score of every output within `out`, in float64."""
+        raise self.no_bounds()
 
     def start(self) -> None:
         """Reset the statistics before the first `see`."""

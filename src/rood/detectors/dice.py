@@ -4,10 +4,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rood.detectors.base import OutputDetector
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.detectors.react import percentile
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
+from rood.numerics.softmax import lse_within
 from rood.numerics.streaming import Moments
 from rood.shapes import Labels, Scores
 
@@ -19,6 +21,8 @@ class DICE(OutputDetector):
     of them. Sun & Li, *DICE: Leveraging Sparsification for Out-of-Distribution Detection*,
     ECCV 2022, arXiv:2111.09805.
     """
+
+    bounded = ("forms",)
 
     mask_: Float[Tensor, "k d"]
 
@@ -45,3 +49,11 @@ class DICE(OutputDetector):
         head = self.model.head
         mask = self.mask_.to(head.weight.dtype)
         return -linear(out.features, head.weight * mask, head.bias).logsumexp(dim=1)
+
+    def forms(self) -> Float[Tensor, "m d"]:
+        return self.model.head.weight.double() * self.mask_.double()
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.forms is not None
+        bias = self.model.head.bias
+        return lse_within(out.forms.moved(0.0 if bias is None else bias.double())).negated()

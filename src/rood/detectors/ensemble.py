@@ -1,6 +1,6 @@
 """The mean score of several detectors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -12,6 +12,7 @@ from rood.detectors.energy import Energy
 from rood.detectors.msp import MSP
 from rood.errors import InputError
 from rood.models.model import Model
+from rood.numerics.box import Box
 from rood.shapes import Batches, Images, Scores
 
 
@@ -64,6 +65,13 @@ class Ensemble(Detector):
         members = [m for m in self.members if isinstance(m, Detector)]
         own = [m.score_images for m in members]
         return (*own, *(s for m in members for s in m.surrogates()))
+
+    def bounds_around(self, x: Images, inner: Callable[[Detector, Images], Box]) -> Box:
+        """The mean of the members' ends: each member may be at its end on another image."""
+        each = [inner(m, x) for m in self.members if isinstance(m, Detector)]
+        ends = (torch.stack(v, dim=1) for v in zip(*each, strict=True))
+        offset, spread = self.offset_.double(), self.spread_.double()
+        return Box(*(((v - offset) / spread).mean(dim=1) for v in ends))
 
     def cost(self) -> tuple[int, int]:
         costs = [m.cost() for m in self.members if isinstance(m, Detector)]

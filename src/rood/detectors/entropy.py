@@ -1,9 +1,14 @@
 """Entropy of the softmax."""
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from jaxtyping import Float
+from torch import Tensor
+
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.models.model import Outputs
-from rood.numerics.softmax import entropy_log_odds
+from rood.numerics.box import Box
+from rood.numerics.softmax import entropy_log_odds, entropy_log_odds_within
 from rood.shapes import Scores
 
 
@@ -15,8 +20,16 @@ class Entropy(OutputDetector):
     gradient vanish for a confident image and saturate near the uniform softmax. Same ranking.
     """
 
+    bounded = ("logits", "forms")
+
     def score_outputs(self, out: Outputs) -> Scores:
         return entropy_log_odds(out.logits)
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        return gap_rows(self.model.head)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        return entropy_log_odds_within(gaps(out, self.model.head))
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return (MSP(self.model).score_images,)

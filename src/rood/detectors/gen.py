@@ -3,14 +3,17 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.detectors.msp import MSP
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
-from rood.numerics.softmax import margin
+from rood.numerics.box import Box
+from rood.numerics.softmax import margin, odds_within
 from rood.shapes import Scores
 
 
@@ -21,6 +24,8 @@ class GEN(OutputDetector):
     thecvf:CVPR2023. An increasing function of the paper's sum, in units of a logit, from log p and
     log(1 - p): the sum's gradient is infinite where p rounds to 1. Sign: negated.
     """
+
+    bounded = ("logits", "forms")
 
     def __init__(self, model: Model, *, gamma: float = 0.1, top: int = 100) -> None:
         super().__init__(model)
@@ -35,6 +40,21 @@ class GEN(OutputDetector):
         terms = (log_p + _log_one_minus(z, log_p))[:, : self.top]
         log_mean = (self.gamma * terms).logsumexp(dim=1) - math.log(terms.shape[1])
         return log_mean / self.gamma
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        return gap_rows(self.model.head)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """With odds e^m, log p (1 - p) = -softplus(m) - softplus(-m), which falls with |m|."""
+        odds = odds_within(gaps(out, self.model.head))
+        far = odds.size
+        near = torch.maximum(odds.low, -odds.high).clamp(min=0)
+        terms = Box(*(-softplus(v) - softplus(-v) for v in (far, near)))
+        m = min(self.top, terms.low.shape[1])
+        # which classes are the m most probable is not known: the least and the largest terms
+        some = Box(terms.low.topk(m, largest=False).values, terms.high.topk(m).values)
+        means = ((self.gamma * v).logsumexp(dim=1) - math.log(m) for v in some)
+        return Box(*(v / self.gamma for v in means))
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return (MSP(self.model).score_images,)

@@ -2,9 +2,10 @@
 
 import torch
 
-from rood.detectors.base import OutputDetector
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.models.model import Model, Outputs
 from rood.models.scored import head_of, no_head, scored
+from rood.numerics.box import Box
 from rood.shapes import Scores
 
 
@@ -15,6 +16,8 @@ class Head(OutputDetector):
     is ATD's, Azizmalayeri et al., *Your Out-of-Distribution Detection Method is Not Robust!*,
     NeurIPS 2022, arXiv:2209.15246; here it is one layer on the features of the classifier.
     """
+
+    bounded = ("head",)
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -36,3 +39,7 @@ class Head(OutputDetector):
 
     def score_outputs(self, out: Outputs) -> Scores:
         return head_of(out)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.head is not None
+        return out.head

@@ -5,11 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
 from rood.shapes import Features, Images, Labels, Scores
 
+BOXED = 1024  # bank rows bounded at once
 CHUNK = 65_536  # bank rows compared at once: bounds memory, not the bank
 
 
@@ -22,6 +24,7 @@ class KNN(OutputDetector):
     """
 
     gradient = "almost_everywhere"
+    bounded = ("features",)
 
     bank_: Float[Tensor, "n d"]
 
@@ -50,6 +53,35 @@ class KNN(OutputDetector):
     def score_outputs(self, out: Outputs) -> Scores:
         u = normalize(out.features, dim=1)
         return _squared(u, self.bank_[self._nearest(u)[:, -1]])
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """The k-th smallest of lower bounds of all distances is below the k-th distance.
+
+        `_nearest` chooses by inner products: rows of other lengths than 1 may come in another
+        order, by at most the difference of their squared lengths.
+        """
+        squares = self.bank_.double().square().sum(dim=1)
+        parts = [self._distances(out.features, part) for part in self.bank_.split(BOXED)]
+        least = torch.cat([p.low for p in parts], dim=1)
+        most = torch.cat([p.high for p in parts], dim=1)
+        found = Box(*(v.kthvalue(self.k, dim=1).values for v in (least, most)))
+        return found.widened(squares.max() - squares.min())
+
+    def _distances(self, f: Box, bank: Features) -> Box:
+        """|| f / |f| - u ||^2 = |f / |f||^2 + |u|^2 - 2 f.u / |f|, and entry by entry."""
+        bank = bank.double()
+        squares = f.squared()
+        length = Box(squares.low.sum(dim=1).sqrt(), squares.high.sum(dim=1).sqrt())
+        over = Box(*(1 / v.clamp_min(1e-12)[:, None] for v in (length.high, length.low)))
+        # the length of a feature of which all entries may be 0 is not 1 but less
+        own = Box((length.low > 1e-12).double()[:, None], torch.ones_like(over.low))
+        unit = f.times(over).within(Box(-torch.ones_like(f.low), torch.ones_like(f.low)))
+        product = f.linear(bank).times(over)
+        norm = bank.square().sum(dim=1)
+        whole = Box(own.low + norm - 2 * product.high, own.high + norm - 2 * product.low)
+        each = [(unit.moved(-u)).squared() for u in bank]
+        low, high = (torch.stack([e[i].sum(dim=1) for e in each], dim=1) for i in (0, 1))
+        return Box(low, high).within(whole).widened(1e-12)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         """The mean over the k nearest: it does not jump when the k-th changes."""

@@ -5,10 +5,16 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
-from rood.numerics.covariance import soft_minimum, squared_distances, whitener
+from rood.numerics.box import Box
+from rood.numerics.covariance import (
+    distances_within,
+    soft_minimum,
+    squared_distances,
+    whitener,
+)
 from rood.numerics.streaming import Moments
 from rood.shapes import Features, Labels, Scores
 
@@ -24,6 +30,7 @@ class Mahalanobis(OutputDetector):
 
     gradient = "almost_everywhere"
     needs_labels = True
+    bounded = ("forms",)
 
     means_: Float[Tensor, "k d"]  # whitened: A mu_k
     whitener_: Float[Tensor, "d d"]  # A, with A'A = Sigma^-1
@@ -63,6 +70,14 @@ class Mahalanobis(OutputDetector):
 
     def score_outputs(self, out: Outputs) -> Scores:
         return self.distances(out.features).amin(dim=1)
+
+    def forms(self) -> Float[Tensor, "m d"]:
+        return self.whitener_.double()
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.forms is not None
+        each = distances_within(out.forms, self.means_.double())
+        return Box(each.low.amin(dim=1), each.high.amin(dim=1))
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         soft = lambda x: soft_minimum(self.distances(self.model(x).features)).to(x.dtype)

@@ -1,9 +1,12 @@
 """The mean score of an image and of its mirror image."""
 
+from collections.abc import Callable
+
 from rood.detectors.base import Detector, ScoreFunction
 from rood.detectors.energy import Energy
 from rood.detectors.msp import MSP
 from rood.models.model import Model
+from rood.numerics.box import Box
 from rood.registry import named
 from rood.shapes import Images, Scores
 
@@ -38,6 +41,11 @@ class Mirrored(Detector):
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return tuple(lambda x, s=s: _of_both(s, x) for s in self.base.surrogates())
+
+    def bounds_around(self, x: Images, inner: Callable[[Detector, Images], Box]) -> Box:
+        """The images near the mirror image are the mirror images of those near x."""
+        here, there = inner(self.base, x), inner(self.base, x.flip(-1))
+        return Box((here.low + there.low) / 2, (here.high + there.high) / 2)
 
     def cost(self) -> tuple[int, int]:
         forwards, backwards = self.base.cost()

@@ -1,9 +1,14 @@
 """Maximum softmax probability."""
 
-from rood.detectors.base import OutputDetector
+from jaxtyping import Float
+from torch import Tensor
+
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
-from rood.numerics.softmax import margin
+from rood.numerics.box import Box
+from rood.numerics.softmax import margin, margin_within
 from rood.shapes import Scores
 
 
@@ -16,6 +21,8 @@ class MSP(OutputDetector):
     With a temperature T the margin of z / T, in units of a logit (`softmax.margin`).
     """
 
+    bounded = ("logits", "forms")
+
     def __init__(self, model: Model, *, temperature: float = 1.0) -> None:
         super().__init__(model)
         if not temperature > 0:
@@ -24,3 +31,9 @@ class MSP(OutputDetector):
 
     def score_outputs(self, out: Outputs) -> Scores:
         return margin(out.logits, self.temperature)
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        return gap_rows(self.model.head)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        return margin_within(gaps(out, self.model.head), self.temperature)

@@ -2,12 +2,15 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.detectors.energy import Energy
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
+from rood.numerics.softmax import lse_within
 from rood.numerics.streaming import Sample
 from rood.shapes import Images, Labels, Scores
 
@@ -21,6 +24,7 @@ class ReAct(OutputDetector):
     """
 
     gradient = "almost_everywhere"
+    bounded = ("features",)
 
     clip_: Float[Tensor, ""]
 
@@ -52,6 +56,10 @@ class ReAct(OutputDetector):
         clipped = torch.minimum(out.features, self.clip_.to(out.features.dtype))
         return -self.model.head(clipped).logsumexp(dim=1)
 
+    def bounds_from(self, out: OutputBox) -> Box:
+        clip, head = self.clip_.double(), self.model.head
+        return energy_from(Box(*(v.minimum(clip) for v in out.features)), head)
+
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         """The clip with a straight-through gradient, and the plain energy."""
 
@@ -70,3 +78,12 @@ def percentile(values: Float[Tensor, " n"], p: float) -> Float[Tensor, ""]:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def energy_from(features: Box, head: nn.Linear) -> Box:
+    """Bounds of -lse(W f + b) over a box of features: logits and their gaps in the whole box."""
+    bias = None if head.bias is None else head.bias.double()
+    logits = features.linear(head.weight.double(), bias)
+    rows = gap_rows(head)
+    forms = None if rows is None else features.linear(rows)
+    return lse_within(logits, gaps(OutputBox(logits, features, forms=forms), head)).negated()

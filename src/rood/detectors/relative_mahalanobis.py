@@ -1,12 +1,19 @@
 """Mahalanobis distance to the nearest class, less the distance to the whole training set."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.detectors.base import OutputDetector, ScoreFunction
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.detectors.mahalanobis import Mahalanobis
 from rood.models.model import Model, Outputs
-from rood.numerics.covariance import soft_minimum, squared_distances, whitener
+from rood.numerics.box import Box
+from rood.numerics.covariance import (
+    distances_within,
+    soft_minimum,
+    squared_distances,
+    whitener,
+)
 from rood.numerics.streaming import Moments
 from rood.shapes import Features, Labels, Scores
 
@@ -21,6 +28,7 @@ class RelativeMahalanobis(OutputDetector):
 
     gradient = "almost_everywhere"
     needs_labels = True
+    bounded = ("forms",)
 
     mean_: Float[Tensor, "1 d"]  # whitened: A_0 mu_0
     whitener_: Float[Tensor, "d d"]  # A_0, with A_0'A_0 = Sigma_0^-1
@@ -49,6 +57,18 @@ class RelativeMahalanobis(OutputDetector):
 
     def score_outputs(self, out: Outputs) -> Scores:
         return self.relative_distances(out.features).amin(dim=1)
+
+    def forms(self) -> Float[Tensor, "m d"]:
+        """The rows of both whitening matrices."""
+        return torch.cat([self.by_class.forms(), self.whitener_.double()])
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.forms is not None
+        d = out.forms.low.shape[1] // 2
+        near = self.by_class.bounds_from(out._replace(forms=Box(*(v[:, :d] for v in out.forms))))
+        whole = Box(*(v[:, d:] for v in out.forms))
+        far = distances_within(whole, self.mean_.double())
+        return Box(near.low - far.high[:, 0], near.high - far.low[:, 0])
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         soft = lambda x: soft_minimum(self.relative_distances(self.model(x).features)).to(x.dtype)

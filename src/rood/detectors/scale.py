@@ -1,10 +1,14 @@
 """Energy after scaling the features by how peaked they are."""
 
-from rood.detectors.ash import largest, scaling
-from rood.detectors.base import OutputDetector, ScoreFunction
+import torch
+
+from rood.detectors.ash import LARGEST_EXPONENT, largest, scaling
+from rood.detectors.base import OutputBox, OutputDetector, ScoreFunction
 from rood.detectors.energy import Energy
+from rood.detectors.react import energy_from
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
 from rood.shapes import Scores
 
 
@@ -17,6 +21,7 @@ class Scale(OutputDetector):
     """
 
     gradient = "almost_everywhere"
+    bounded = ("features",)
 
     def __init__(self, model: Model, *, percentile: float = 85.0) -> None:
         super().__init__(model)
@@ -28,6 +33,25 @@ class Scale(OutputDetector):
         f = out.features
         scaled = f * scaling(f, f * largest(f, self.percentile))
         return -self.model.head(scaled).logsumexp(dim=1)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """Both sums grow with every feature, so ends give ends of them and of their ratio.
+
+        Where the smaller sum may be 0, nothing is known of the ratio but its clamp.
+        """
+        whole, kept = (
+            Box(*(v.sum(dim=1, keepdim=True) for v in parts))
+            for parts in (
+                out.features,
+                Box(*(v * largest(v, self.percentile) for v in out.features)),
+            )
+        )
+        ratio = whole.times(Box(1 / kept.high, 1 / kept.low))
+        known = kept.low > 1e-6
+        low = ratio.low.where(known, torch.full_like(ratio.low, -torch.inf))
+        high = ratio.high.where(known, torch.full_like(ratio.high, torch.inf))
+        factor = Box(*(v.clamp(max=LARGEST_EXPONENT).exp() for v in (low, high)))
+        return energy_from(out.features.times(factor), self.model.head)
 
     def surrogates(self) -> tuple[ScoreFunction, ...]:
         return (Energy(self.model).score_images,)

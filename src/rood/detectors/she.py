@@ -4,8 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.detectors.base import OutputDetector
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.models.model import Outputs
+from rood.numerics.box import Box
 from rood.numerics.streaming import Moments
 from rood.shapes import Labels, Scores
 
@@ -20,6 +22,7 @@ class SHE(OutputDetector):
 
     gradient = "almost_everywhere"
     needs_labels = True
+    bounded = ("logits", "forms")
 
     patterns_: Float[Tensor, "k d"]
 
@@ -42,3 +45,17 @@ class SHE(OutputDetector):
     def score_outputs(self, out: Outputs) -> Scores:
         pattern = self.patterns_[out.logits.argmax(dim=1)].to(out.features.dtype)
         return -(out.features * pattern).sum(dim=1)
+
+    def forms(self) -> Float[Tensor, "m d"]:
+        """The patterns, then the gaps of the logits."""
+        rows, patterns = gap_rows(self.model.head), self.patterns_.double()
+        return patterns if rows is None else torch.cat([patterns, rows])
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """Over the classes that may be the predicted one: no other is surely more probable."""
+        assert out.forms is not None
+        k = len(self.patterns_)
+        agreement = Box(*(v[:, :k] for v in out.forms))
+        possible = (gaps(out, self.model.head).low <= 1e-9).all(dim=2)
+        low = (-agreement.high).masked_fill(~possible, torch.inf).amin(dim=1)
+        return Box(low, (-agreement.low).masked_fill(~possible, -torch.inf).amax(dim=1))

@@ -8,10 +8,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rood.detectors.base import OutputDetector
+from rood.detectors._gaps import gap_rows, gaps
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
-from rood.numerics.softmax import margin
+from rood.numerics.box import Box
+from rood.numerics.softmax import margin, margin_within
 from rood.numerics.streaming import Sample
 from rood.shapes import Labels, Scores
 
@@ -25,6 +27,7 @@ class TemperatureScaling(OutputDetector):
     """
 
     needs_labels = True
+    bounded = ("logits", "forms")
 
     temperature_: Float[Tensor, ""]
 
@@ -52,3 +55,9 @@ class TemperatureScaling(OutputDetector):
 
     def score_outputs(self, out: Outputs) -> Scores:
         return margin(out.logits, self.temperature_.to(out.logits.dtype))
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        return gap_rows(self.model.head)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        return margin_within(gaps(out, self.model.head), self.temperature_.double())

@@ -1,7 +1,11 @@
 """The outlier-exposure score: how close the softmax is to uniform."""
 
-from rood.detectors.base import OutputDetector
+from jaxtyping import Float
+from torch import Tensor
+
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.models.model import Outputs
+from rood.numerics.box import Box
 from rood.numerics.softmax import uniform_cross_entropy
 from rood.shapes import Scores
 
@@ -14,5 +18,18 @@ class UniformCrossEntropy(OutputDetector):
     lse(z) - mean z, which is the negative and ranks in-distribution images higher.
     """
 
+    bounded = ("forms",)
+
     def score_outputs(self, out: Outputs) -> Scores:
         return -uniform_cross_entropy(out.logits)
+
+    def forms(self) -> Float[Tensor, "m d"] | None:
+        """W_j - mean W: the score is -lse(z_j - mean z)."""
+        weight = self.model.head.weight.double()
+        return weight - weight.mean(dim=0)
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.forms is not None
+        bias = self.model.head.bias
+        shift = 0.0 if bias is None else bias.double() - bias.double().mean()
+        return Box(*(v.logsumexp(dim=1) for v in out.forms.moved(shift))).negated()

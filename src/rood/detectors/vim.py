@@ -4,9 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rood.detectors.base import OutputDetector
+from rood.detectors.base import OutputBox, OutputDetector
 from rood.errors import InputError
 from rood.models.model import Model, Outputs
+from rood.numerics.box import Box
+from rood.numerics.softmax import lse_within
 from rood.numerics.streaming import Moments, Sample
 from rood.shapes import Labels, Scores
 
@@ -19,6 +21,8 @@ class ViM(OutputDetector):
     al., *ViM: Out-Of-Distribution with Virtual-logit Matching*, CVPR 2022, arXiv:2203.10807. The
     two means are over at most `sample` training images: memory does not grow with their number.
     """
+
+    bounded = ("logits", "forms")
 
     origin_: Float[Tensor, " d"]
     residual_: Float[Tensor, "d r"]
@@ -50,6 +54,17 @@ class ViM(OutputDetector):
     def score_outputs(self, out: Outputs) -> Scores:
         offset = (out.features.double() - self.origin_.double()) @ self.residual_.double()
         return self.alpha_ * offset.norm(dim=1) - out.logits.double().logsumexp(dim=1)
+
+    def forms(self) -> Float[Tensor, "m d"]:
+        return self.residual_.double().T
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        assert out.forms is not None
+        squares = out.forms.moved(-self.origin_.double() @ self.residual_.double()).squared()
+        lengths = Box(*(v.sum(dim=1).sqrt() for v in squares))
+        alpha = self.alpha_.double().expand_as(lengths.low)
+        virtual, others = lengths.times(Box(alpha, alpha)), lse_within(out.logits)
+        return Box(virtual.low - others.high, virtual.high - others.low)
 
 
 def beside_principal(

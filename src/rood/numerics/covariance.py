@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rood.numerics.box import Box
+
 RIDGES = (0.0, *(10.0**e for e in range(-10, -3)))
 
 
@@ -38,3 +40,13 @@ def soft_minimum(d: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
     """A smooth minimum over classes: the gradient of the hard one jumps with the nearest class."""
     t = d.detach().std(dim=1, keepdim=True).clamp_min(1e-6)
     return -(t * (-d / t).logsumexp(dim=1, keepdim=True)).squeeze(1)
+
+
+def distances_within(a: Box, means: Float[Tensor, "k d"]) -> Box:
+    """Bounds of `squared_distances` over a box of vectors (b, d): entries add up by themselves."""
+    each = (a.moved(-m).squared() for m in means)
+    low, high = zip(*((e.low.sum(dim=1), e.high.sum(dim=1)) for e in each), strict=True)
+    found = Box(torch.stack(low, dim=1), torch.stack(high, dim=1))
+    # what a matrix product loses of a small distance between long vectors
+    lost = a.size.square().sum(dim=1, keepdim=True) + means.square().sum(dim=1)
+    return found.widened(1e-13 * lost)

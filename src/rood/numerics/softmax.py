@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rood.numerics.box import Box
 from rood.shapes import Labels, Logits, Scores
 
 
@@ -49,11 +50,15 @@ def entropy_log_odds(z: Logits) -> Scores:
     d_j = log(k p_j) and phi(d) = (d - 1) e^d + 1 >= 0: nothing cancels where H rounds to log k.
     """
     d = z.double().log_softmax(dim=1) + math.log(z.shape[1])
+    divergence = _phi(d).mean(dim=1).clamp_min(torch.finfo(d.dtype).tiny)  # 0 if all z are equal
+    return log_entropy(z) - divergence.log().to(z.dtype)
+
+
+def _phi(d: Tensor) -> Tensor:
+    """(d - 1) e^d + 1, to the last digits also near 0, where it is d^2 / 2."""
     near = d.abs() < 1e-4
     small = d.where(near, torch.zeros_like(d))
-    phi = torch.where(near, small.square() * (0.5 + small / 3), (d - 1) * d.exp() + 1)
-    divergence = phi.mean(dim=1).clamp_min(torch.finfo(d.dtype).tiny)  # 0 only if all z are equal
-    return log_entropy(z) - divergence.log().to(z.dtype)
+    return torch.where(near, small.square() * (0.5 + small / 3), (d - 1) * d.exp() + 1)
 
 
 def uniform_cross_entropy(z: Logits) -> Scores:
@@ -64,3 +69,53 @@ def uniform_cross_entropy(z: Logits) -> Scores:
 def _others(z: Logits, y: Labels) -> Logits:
     """The logits, with that of class y at minus infinity."""
     return z.scatter(1, y[:, None], -torch.inf)
+
+
+def odds_within(gaps: Box, temperature: float | Tensor = 1.0) -> Box:
+    r"""m_i = T lse_{j != i}((z_j - z_i) / T) for every class i, from gaps z_j - z_i at (b, i, j).
+
+    With T = 1, p_i = 1 / (1 + e^m_i). It grows with every gap, so ends give ends.
+    """
+    own = torch.eye(gaps.low.shape[1], dtype=torch.bool, device=gaps.low.device)
+    ends = (g.masked_fill(own, -torch.inf) / temperature for g in gaps)
+    return Box(*(temperature * g.logsumexp(dim=2) for g in ends))
+
+
+def margin_within(gaps: Box, temperature: float | Tensor = 1.0) -> Box:
+    r"""Bounds of `margin`, which is min_i m_i: (1 - p) / p is least for the most probable class."""
+    low, high = odds_within(gaps, temperature)
+    shift = (1 - temperature) * math.log(low.shape[1] - 1)
+    return Box(low.amin(dim=1), high.amin(dim=1)).moved(shift)
+
+
+def lse_within(z: Box, gaps: Box | None = None, temperature: float = 1.0) -> Box:
+    r"""Bounds of T lse(z / T), which is z_i + T lse_j((z_j - z_i) / T) for every i."""
+    lse = lambda v: temperature * (v / temperature).logsumexp(dim=-1)
+    found = Box(lse(z.low), lse(z.high))
+    if gaps is None:
+        return found
+    low, high = z.low + lse(gaps.low), z.high + lse(gaps.high)
+    return found.within(Box(low.amax(dim=1), high.amin(dim=1)))
+
+
+def entropy_log_odds_within(gaps: Box) -> Box:
+    r"""Bounds of `entropy_log_odds`, from those of each term of H and of log k - H.
+
+    With odds e^m, p log(1 / p) = softplus(m) / (1 + e^m) is largest, 1 / e, at m = log(e - 1), and
+    phi of d = log k - softplus(m) least, 0, at d = 0; both fall on both sides. H and log k - H add
+    up to log k, so each bounds the other.
+    """
+    m, k = odds_within(gaps), gaps.low.shape[1]
+    term = lambda v: -softplus(v) + torch.where(v > -20, softplus(v.clamp_min(-20)).log(), v)
+    peak = math.log(math.e - 1)
+    ends = torch.stack([term(m.low), term(m.high)])
+    most = ends.amax(dim=0).masked_fill((m.low < peak) & (m.high > peak), -1.0)
+    entropy = Box(*(v.logsumexp(dim=1).exp() for v in (ends.amin(dim=0), most)))
+    d = Box(*(math.log(k) - softplus(v) for v in (m.high, m.low)))
+    ends = torch.stack([_phi(d.low), _phi(d.high)])
+    least = ends.amin(dim=0).masked_fill((d.low < 0) & (d.high > 0), 0.0)
+    rest = Box(least.mean(dim=1), ends.amax(dim=0).mean(dim=1))
+    both = entropy.within(rest.negated().moved(math.log(k)).widened(1e-12))
+    other = rest.within(entropy.negated().moved(math.log(k)).widened(1e-12))
+    low, high = (v.clamp_min(torch.finfo(v.dtype).tiny).log() for v in other)
+    return Box(both.low.clamp_min(1e-300).log() - high, both.high.log() - low)

@@ -16,10 +16,18 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rood.detectors import score_all
-from rood.detectors.base import Detector, Gradient, ScoreFunction
+from rood.detectors.base import (
+    Detector,
+    Gradient,
+    OutputBox,
+    OutputDetector,
+    ScoreFunction,
+)
 from rood.detectors.msp import MSP
 from rood.errors import InputError, NotFittedError
 from rood.metrics import auroc
+from rood.models.model import Outputs
+from rood.numerics.box import Box
 from rood.registry import paper
 from rood.seeds import generator
 from rood.testing._support import (
@@ -69,6 +77,8 @@ def detector_checks(factory: DetectorFactory) -> Iterator[DetectorCheck]:
         yield check_scores_alike_among_others
         if torch.cuda.is_available():
             yield check_scores_alike_on_cuda
+        if _offers(cls, "bounds_from", "bounds_around"):
+            yield check_bounds_hold
 
 
 def check_gives_one_finite_score_per_image(factory: DetectorFactory, world: World) -> None:
@@ -353,6 +363,78 @@ def check_surrogates_are_differentiable(factory: DetectorFactory, world: World) 
         require(gradient.isfinite().all(), f"the gradient of {which} is not finite")
         alive = (gradient.flatten(1) != 0).any(dim=1).double().mean().item()
         require(alive >= 0.5, f"the gradient of {which} is zero for {1 - alive:.0%} of the images")
+
+
+def check_bounds_hold(factory: DetectorFactory, world: World) -> None:
+    """Scores of random and corner points lie within `bounds_from`; a point's bounds are its score.
+
+    The bounds of a detector with inner ones follow from theirs, whatever those are.
+    """
+    w = world.double()
+    d = build(factory, w)
+    x = torch.cat([w.inside[:8], w.outside[:8]])
+    if not isinstance(d, OutputDetector):
+        _require_within(scores(d, x), d.bounds_around(x, _around), "bounds_around")
+        return
+    require(d.bounded, "name what bounds_from reads in `bounded`")
+    with torch.no_grad():
+        out = d.model(x)
+    spread = out.features.std(dim=0)
+    for share in (0.0, 0.1, 1.0):
+        reach = share * torch.rand(out.features.shape, generator=generator(1, "box")) * spread
+        box = Box(out.features - reach, out.features + reach)
+        found = d.bounds_from(_output_box(d, box))
+        for draw in range(12):
+            place = torch.rand(reach.shape, generator=generator(draw, "place")).double()
+            place = place.round() if draw % 2 else place
+            f = box.low + place * (box.high - box.low)
+            _require_within(_score_of(d, f), found, f"bounds_from ({share:g} of the spread)")
+        if share == 0:
+            s = scores(d, x)
+            require_close(found.low, s, 1e-6, "the lower bound of a point is not its score")
+            require_close(found.high, s, 1e-6, "the upper bound of a point is not its score")
+
+
+def _offers(cls: type[Detector], *names: str) -> bool:
+    """Whether a class overrides one of these methods."""
+    usual = OutputDetector
+    return any(getattr(cls, n, None) not in (None, getattr(usual, n)) for n in names)
+
+
+def _around(detector: Detector, x: Tensor) -> Box:
+    """Some bounds of an inner detector, wider for some images than for others."""
+    s, more = scores(detector, x), torch.rand(2, len(x), generator=generator(2, "inner")).double()
+    return Box(s - more[0], s + more[1])
+
+
+def _output_box(d: OutputDetector, features: Box) -> OutputBox:
+    """What follows from a box of features, as interval bounds."""
+    head, scalar, rows = d.model.head, d.model.scalar_head, d.forms()
+    score = None if scalar is None else features.linear(scalar.weight, scalar.bias)
+    return OutputBox(
+        features.linear(head.weight, head.bias),
+        features,
+        None if score is None else Box(*(v[:, 0] for v in score)),
+        None if rows is None else features.linear(rows),
+    )
+
+
+def _score_of(d: OutputDetector, f: Tensor) -> Tensor:
+    """The score of features, wherever they come from."""
+    scalar = d.model.scalar_head
+    with torch.no_grad():
+        head = None if scalar is None else scalar(f)[:, 0]
+        return d.score_outputs(Outputs(d.model.head(f), f, head=head))
+
+
+def _require_within(s: Tensor, box: Box, name: str) -> None:
+    """Every score within its bounds, up to rounding."""
+    slack = 1e-9 * (1 + s.abs())
+    bad = (s < box.low - slack) | (s > box.high + slack)
+    if bool(bad.any()):
+        i = int(bad.nonzero()[0])
+        low, high = (float(v[i]) for v in box)
+        raise AssertionError(f"{name}: score {s[i].item():.9g} outside [{low:.9g}, {high:.9g}]")
 
 
 def check_does_not_saturate(factory: DetectorFactory, world: World) -> None:
