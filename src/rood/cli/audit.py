@@ -123,8 +123,7 @@ def audit(
         "anyway": anyway,
         "trust": trust,
     }
-    tuned = {"tier": tier, "steps": steps, "restarts": restarts}
-    settings = settings_of(config, given, limit, tuned)
+    settings = settings_of(config, given, limit, dict(tier=tier, steps=steps, restarts=restarts))
     if write_config is not None:
         return _write_config(settings, write_config)
     where = pick(engine, workers, address, settings.device)
