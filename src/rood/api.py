@@ -162,7 +162,8 @@ def audit(
 
 def plan(settings: AuditSettings, out: str | Path) -> Plan:
     """Load and fit what the settings name; a run into `out` that was interrupted is continued."""
-    earlier = Store(Path(out)).said("budget")
+    said = Store(Path(out)).said
+    earlier = said("time") or said("budget")  # until 0.2
     return plan_audit(settings, earlier if isinstance(earlier, dict) else None)
 
 

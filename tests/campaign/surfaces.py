@@ -256,7 +256,7 @@ OPTIONS = {
     "--attack": "pgd",
     "--tier": "quick",
     "--limit": "30",
-    "--budget": "10s",
+    "--time": "10s",
     "--device": "cpu",
     "--seed": "3",
     "--batch-size": "7",

@@ -8,10 +8,11 @@ from small_audit import audited, manifest, small_files
 
 from rood._offline import offline
 from rood.attacks import PGD
-from rood.errors import InputError
+from rood.evaluation.deadline import seconds
+from rood.evaluation.effort import Pace
 from rood.evaluation.prepare import plan_audit
 from rood.evaluation.settings import AuditSettings
-from rood.evaluation.time_limit import LADDER, Choice, choose, seconds
+from rood.evaluation.time_limit import LADDER, Choice, choose
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +32,8 @@ def test_a_tier_means_the_worst_of_many_attacks(files, tmp_path):
     assert "no setting is called 'tier'" in said.stderr
 
 
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
-def test_a_time_is_a_number_and_a_unit(text, value):
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["10", "m", "-3s", "0s", "ten minutes", ""])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(InputError, match="expected a time such as 90s, 10m or 2h"):
-        seconds(text)
-
-
 def chosen(asked, time=1e-4, names=("a", "b"), **more):
-    each = {n: (time * 10**i, 0) for i, n in enumerate(names)}
+    each = {n: (Pace(0.0, time * 10**i), 0) for i, n in enumerate(names)}
     return choose(asked, more.pop("spent", 0.0), each, sets=2, threats=1, **more)
 
 
@@ -67,7 +57,7 @@ def test_the_dearest_detectors_go_first_where_nothing_fits():
 
 
 def test_of_about_equal_detectors_the_first_that_was_named_stays():
-    each = {"first": (1.1, 0), "second": (1.0, 0), "third": (1.2, 0)}
+    each = {n: (Pace(0.0, t), 0) for n, t in (("first", 1.1), ("second", 1.0), ("third", 1.2))}
     assert choose("10s", 0.0, each, sets=2, threats=1).detectors == ("first",)
 
 
@@ -84,26 +74,26 @@ def test_a_choice_survives_the_manifest():
 
 
 def test_the_command_states_what_it_chose_and_a_second_run_keeps_it(files, tmp_path, monkeypatch):
-    options = ("--budget", "6s", "--detectors", "msp,knn", "--out", str(tmp_path))
-    monkeypatch.setattr("rood.evaluation.prepare.gradient_time", lambda d, x: 6e-5)
+    options = ("--time", "6s", "--detectors", "msp,knn", "--out", str(tmp_path))
+    monkeypatch.setattr("rood.evaluation.prepare.measured", lambda *_: Pace(0.0, 1e-5))
     said = audited(files, *options)
     assert said.exit_code == 0, said.output
     told = manifest(tmp_path)
-    assert f"budget: {told['budget']['chosen']}" in said.stderr
-    assert told["budget"]["chosen"].startswith("for 6s: WorstOf(tier=quick), ")
+    assert f"time: {told['time']['chosen']}" in said.stderr
+    assert told["time"]["chosen"].startswith("for 6s: WorstOf(tier=quick), ")
     assert told["settings"]["attack"]["class"] == "WorstOf"
-    monkeypatch.setattr("rood.evaluation.prepare.gradient_time", lambda d, x: 1.0)
+    monkeypatch.setattr("rood.evaluation.prepare.measured", lambda *_: Pace(0.0, 1.0))
     again = audited(files, *options)  # slower now, but the choice was made
     assert again.exit_code == 0, again.output
-    assert manifest(tmp_path)["budget"] == told["budget"]
+    assert manifest(tmp_path)["time"] == told["time"]
 
 
 @pytest.mark.parametrize("more", [(), ("--steps", "4"), ("--limit", "14")])
 def test_a_second_run_keeps_an_attack_that_was_named(files, tmp_path, more):
-    options = ("--budget", "20s", "--detectors", "msp", "--out", str(tmp_path), "--limit", "13")
+    options = ("--time", "20s", "--detectors", "msp", "--out", str(tmp_path), "--limit", "13")
     options += ("--attack", "apgd", "--steps", "3")
     assert audited(files, *options).exit_code == 0
-    assert manifest(tmp_path)["budget"]["attack"] == "APGD"
+    assert manifest(tmp_path)["time"]["attack"] == "APGD"
     again = audited(files, *options, *more)
     if more:
         assert "holds results of other settings" in again.stderr
@@ -119,15 +109,15 @@ def test_the_time_of_a_gradient_is_measured(files):
         inside=str(files / "inside.npz"),
         outside={"s": str(files / "stripes.npz")},
         detectors=("msp", "pro_entropy"),
-        budget="1h",
+        time="1h",
         attack_options={"steps": 3},
         limit=7,
     )
     plan = plan_audit(settings)
     about = plan.about
     assert (plan.attack, len(plan.inside)) == (PGD(steps=3), 7)
-    assert 0 < about["budget"]["seconds"] < 3600
-    assert about["budget"]["detectors"] == ("msp", "pro_entropy")
+    assert 0 < about["time"]["seconds"] < 3600
+    assert about["time"]["detectors"] == ("msp", "pro_entropy")
 
 
 def test_offline_is_a_switch(files, monkeypatch, tmp_path):

@@ -58,7 +58,7 @@ def small_command(files: Path, out: Path, *more: str) -> list[str]:
 def audited(files, *options, model=None, inside="inside.npz", eps="0.02"):
     what = ["--model", model or str(files / "net.safetensors"), "--inside", str(files / inside)]
     how = ["--outside", f"s={files / 'stripes.npz'}", "--eps", eps, "--device", "cpu"]
-    how += [] if "--budget" in options else ["--limit", "12"]
+    how += [] if "--time" in options else ["--limit", "12"]
     return CliRunner().invoke(app, ["audit", *what, *how, *options])
 
 

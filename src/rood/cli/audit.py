@@ -57,10 +57,11 @@ def audit(
         Path, typer.Option(help="Results folder; an interrupted audit continues.")
     ] = Path("audit"),
     limit: Annotated[int | None, typer.Option(help="Images per set; 0 for all.")] = None,
-    budget: Annotated[
+    time: Annotated[
         str | None,
         typer.Option(help="Time limit, 90s, 10m, 2h: chooses attack, images and detectors."),
     ] = None,
+    budget: Annotated[str | None, typer.Option(hidden=True)] = None,  # --time until 0.2
     device: Annotated[str | None, options.DEVICE] = None,
     seed: Annotated[int | None, options.SEED] = None,
     batch_size: Annotated[int | None, options.BATCH_SIZE] = None,
@@ -115,7 +116,7 @@ def audit(
         "detectors": listed("--detectors", detectors),
         "threats": () if eps == "none" else listed("--eps", eps),
         "attack": attack or ("worst_of" if tier else None),
-        "budget": budget,
+        "time": time or _renamed(budget),
         "device": device,
         "seed": seed,
         "batch_size": batch_size,
@@ -150,6 +151,15 @@ def _write_config(settings: "AuditSettings", path: Path) -> None:
     with readable_errors(path):
         write_whole(path, settings.to_toml().encode())
     typer.echo(f"settings: {path}; use them by: {shlex.join(['rood', 'audit', str(path)])}")
+
+
+def _renamed(budget: str | None) -> str | None:
+    """The value of --budget, as --time was called until 0.2."""
+    from rood.cli.show import note
+
+    if budget is not None:
+        note("--budget is called --time now", "deprecated")
+    return budget
 
 
 def _check_bar(bar: float | None) -> None:
@@ -193,8 +203,8 @@ def _planned(settings: "AuditSettings", out: Path, quiet: bool) -> "Plan":
 def _tell(plan: "Plan") -> None:
     from rood.cli.show import note
 
-    if "budget" in plan.about:
-        typer.echo(f"budget: {plan.about['budget']['chosen']}", err=True)
+    if "time" in plan.about:
+        typer.echo(f"time: {plan.about['time']['chosen']}", err=True)
     for text in plan.about.get("notes", ()):
         note(text)
     for text in plan.about.get("skipped", ()):
@@ -238,6 +248,7 @@ def _no_early_exit() -> Iterator[None]:
 
 def _below(results: "Results", plan: "Plan", bar: float) -> str:
     """The detectors below the bar, without a row, and those whose attack failed its checks."""
+    from rood.evaluation.store import Store
     from rood.report.words import shown
 
     rows = results.find(metric="auroc", side="both")
@@ -245,6 +256,9 @@ def _below(results: "Results", plan: "Plan", bar: float) -> str:
     good = {(r.model, r.detector) for r in rows}
     good -= {(r.model, r.detector) for r in rows if not r.value >= bar or r.verdict == "fail"}
     weak = {f"{m} {d}" for m, ds in plan.detectors.items() for d in ds if (m, d) not in good}
+    # what a time limit left out was not measured, and does not pass
+    weak |= set(plan.about.get("time", {}).get("dropped", ()))
+    weak |= {d for d, _ in (Store(results.folder).said("time") or {}).get("left_out", ())}
     return shown(", ".join(sorted(weak)), 2000) if rows else "nothing was attacked"
 
 

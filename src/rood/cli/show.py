@@ -90,20 +90,18 @@ def _model_table(rows: Sequence[Row], width: int) -> Table:
 
 
 def _cells(aurocs: Sequence[Row], sides: Sequence[str], scenario: str, width: int) -> list[str]:
-    worst = [
-        min(
-            (r for r in aurocs if r.side == side and r.scenario in ("clean", scenario)),
-            key=lambda r: r.value,
-        )
-        for side in sides
-    ]
+    known = [r for r in aurocs if r.scenario in ("clean", scenario)]
+    of_side = [[r for r in known if r.side == side] for side in sides]
+    worst = [min(some, key=lambda r: r.value, default=None) for some in of_side]
+    cells = ["-" if r is None else f"{r.value:.3f}" for r in worst]
     last = worst[-1]
-    cells = [f"{r.value:.3f}" for r in worst]
     if width >= WIDE:
-        cells.append(f"{last.low:.3f} to {last.high:.3f}")
+        cells.append("-" if last is None else f"{last.low:.3f} to {last.high:.3f}")
     if width >= MEDIUM:
-        cells.append(_name(last.dataset))
-    return [*cells, BELIEVED[last.verdict]] if scenario else cells
+        cells.append("-" if last is None else _name(last.dataset))
+    if not scenario:
+        return cells
+    return [*cells, "not attacked" if last is None else BELIEVED[last.verdict]]
 
 
 def _legend(sides: Sequence[str], width: int) -> Table:

@@ -1,7 +1,7 @@
 """manifest.json: what must be known to repeat an audit, and what it cost."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from rood.analysis.dimensions import dimensions
 from rood.data.base import ImageSet
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError
+from rood.evaluation.deadline import too_short
 from rood.evaluation.plan import Plan, role_of
 from rood.evaluation.store import Store
 from rood.registry import paper
@@ -80,8 +81,8 @@ class Manifest:
     plan: Plan
     store: Store
 
-    def write(self, *, finished: bool) -> None:
-        """Replace manifest.json."""
+    def write(self, *, finished: bool, left_out: Iterable[tuple[str, str]] = ()) -> None:
+        """Replace manifest.json; `left_out` names the detectors and budgets without time."""
         plan, said = self.plan, self.plan.settings()
         detectors = {n: d for ds in plan.detectors.values() for n, d in ds.items()}
         facts = {
@@ -110,7 +111,11 @@ class Manifest:
         if finished:
             facts["rows_sha256"] = self.store.rows_checksum()
         notes = [*plan.about.get("notes", ()), *self._short_of_memory()]
-        more = dict(plan.about) | ({"notes": notes} if notes else {})
+        more = dict(plan.about)
+        if "time" in more and (late := sorted(left_out)):
+            more["time"] = more["time"] | {"left_out": late}
+            notes.append(too_short(more["time"]["asked"], late))
+        more |= {"notes": notes} if notes else {}
         self.store.write_json("manifest.json", facts | more)
 
     @cached_property  # a Jacobian for each network

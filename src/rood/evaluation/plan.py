@@ -13,6 +13,7 @@ from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
 from rood.evaluation.checks.base import Side
+from rood.evaluation.deadline import Deadline
 from rood.evaluation.rows import SIDES
 from rood.models.model import Model
 from rood.threat import Threat
@@ -36,6 +37,8 @@ class Plan:
     sides: Sequence[Side] = SIDES
     seed: int = 0
     batch_size: int | None = None  # changes speed, not scores; None: as memory allows
+    deadline: Deadline | None = None  # changes which rows there are, not the rows
+    left_out: Sequence[tuple[str, str]] = ()  # detectors and budgets that a time limit left out
     about: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: split, notes, ...
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic
 from typing import Any, get_args
 
 import torch
@@ -19,12 +19,14 @@ from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError, expect
 from rood.evaluation import diagnosis
+from rood.evaluation.deadline import Deadline, too_short
 from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
 from rood.evaluation.division import divide
+from rood.evaluation.effort import Pace
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import Plan, check_enough
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
-from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, gradient_time
+from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, measured
 from rood.goals import look_in
 from rood.models.load import find_network, has_card, is_function, load_network
 from rood.models.model import Model
@@ -73,20 +75,22 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
 
     earlier: what the manifest of the run to continue says about its time limit.
     """
-    start = perf_counter()
+    start = monotonic()
     s = with_images(s, outside=True)
     setup = set_up(s, s.outside)
     found = list(diagnosis.examine(setup))
     diagnosis.refuse(found, anyway=s.anyway)  # before the detectors are fitted, which takes longer
     bench = _fitted(s, setup, found)
     fitted, limit, attack, about = bench.detectors, s.limit, setup.attack, dict(bench.about)
-    if s.budget is not None:
-        choice = _earlier(s, earlier) or _choice(s, bench, start)
+    deadline, left_out = None, tuple[tuple[str, str], ...]()
+    if s.time is not None:
+        choice = _earlier(s, earlier) or _choice(s, bench, setup.threats, start)
+        deadline, left_out = Deadline(s.time, start), choice.left_out
         attack, limit = choice.attack, choice.limit
         fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
-        about["budget"] = choice.to_dict()
-        late = [f"{n}: does not fit into {s.budget}" for n in choice.dropped]
-        about |= {"skipped": [*about.get("skipped", ()), *late]} if late else {}
+        about["time"] = choice.to_dict()
+        if late := too_short(s.time, [(d, "") for d in choice.dropped]):
+            about["notes"] = [*about.get("notes", ()), late]
     outside = diagnosis.with_notes(found, setup.outside)
     return Plan(
         detectors=fitted,
@@ -98,6 +102,8 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         attack=attack,
         seed=s.seed,
         batch_size=s.batch_size,
+        deadline=deadline,
+        left_out=left_out,
         about=about,
     )
 
@@ -281,7 +287,7 @@ def _read(
 
 def _at_most(s: AuditSettings) -> int | None:
     """Images to read per set: a time limit chooses among more than are used in the end."""
-    return MOST if s.budget is not None and s.limit in (None, DEFAULT_LIMIT) else s.limit
+    return MOST if s.time is not None and s.limit in (None, DEFAULT_LIMIT) else s.limit
 
 
 # --- fitting the detectors that can serve
@@ -432,22 +438,24 @@ def _reads_features(detector: Detector, fit: ImageSet) -> bool:
 # --- what fits into a time limit
 
 
-def _choice(s: AuditSettings, bench: Bench, start: float) -> Choice:
+def _choice(s: AuditSettings, bench: Bench, threats: Sequence[Threat], start: float) -> Choice:
     """What fits into the time limit; whatever the user has given stays as it is."""
-    assert s.budget is not None
+    assert s.time is not None
     shape, on_cpu = bench.inside.shape, pick_device(s.device).type == "cpu"
     batch_size = s.batch_size or (at_once(shape, MOST_AT_ONCE) if on_cpu else MOST_AT_ONCE)
     some = bench.inside.thin(min(batch_size, FEWEST))
-    each: dict[str, tuple[float, int]] = {}
+    each: dict[str, tuple[Pace, int]] = {}
     for ds in bench.detectors.values():
         for n, d in ds.items():
             x = some.pixels().to(d.model.mean)
-            before, _ = each.get(n, (0.0, 0))
-            each[n] = (before + gradient_time(d, x), len(look_in(d).variants))
+            before, _ = each.get(n, (Pace(0.0, 0.0), 0))
+            pace = measured(d, x, threats[0]) if threats else Pace(0.0, 0.0)
+            both = Pace(before.call + pace.call, before.image + pace.image)
+            each[n] = (both, len(look_in(d).variants))
     attack, limit = _given(s)
     return choose(
-        s.budget,
-        perf_counter() - start,  # measuring took time too
+        s.time,
+        monotonic() - start,  # measuring took time too
         each,
         sets=1 + len(s.outside),
         threats=len(s.threats),
@@ -458,7 +466,7 @@ def _choice(s: AuditSettings, bench: Bench, start: float) -> Choice:
 
 def _earlier(s: AuditSettings, facts: Mapping[str, Any] | None) -> Choice | None:
     """What a run with the same time limit chose; what is given now goes before it."""
-    if not facts or facts.get("asked") != s.budget:
+    if not facts or facts.get("asked") != s.time:
         return None
     choice = Choice.from_dict(facts)
     attack, limit = _given(s)

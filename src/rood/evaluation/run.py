@@ -4,10 +4,11 @@ import json
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,26 @@ from rood.data.cache import VARIABLE as CACHE
 from rood.errors import InputError, ResultsError, RoodWarning
 from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
+from rood.evaluation.deadline import Deadline
 from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.examples import joined
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import EVERY, Plan, Role, role_of
 from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
+from rood.evaluation.schedule import (
+    OutOfTime,
+    Schedule,
+    Unit,
+    in_order,
+    pairs,
+    rows_order,
+    unit,
+)
 from rood.evaluation.steps import Meter, Step
 from rood.evaluation.store import Store, readable_errors
 from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
+from rood.threat import Threat
 
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 
@@ -43,6 +55,7 @@ class Run:
     store: Store
     engine: Engine
     waiting: deque[tuple[str, str]] = field(default_factory=deque)  # whose rows come next
+    left_out: set[tuple[str, str]] = field(default_factory=set)  # by a time limit
     _works: dict[Task, float] = field(default_factory=dict)
 
     def steps(self) -> Iterator[Step]:
@@ -59,7 +72,7 @@ class Run:
                 yield from self._tasks(perform)
             self.log.end()
             self.finished.clear()
-            manifest.write(finished=True)
+            manifest.write(finished=True, left_out=self.left_out)
 
     def _behaviour(self) -> Behaviour:
         plan = self.plan
@@ -67,21 +80,60 @@ class Run:
 
     def _tasks(self, perform: Perform) -> Iterator[Step]:
         """First the clean scores, which say what is enough for an attacker; then the attacks."""
-        self.waiting.extend((m, d) for m, ds in self.plan.detectors.items() for d in ("", *ds))
+        self.left_out = set(self.plan.left_out)
+        self.waiting.extend(rows_order(self.plan))
         clean = self._clean_tasks()
         ahead = [t for w in self._attacks_left() for t in w.shards(self.plan)]
-        self.meter = Meter(self._weight([*clean, *ahead]), self._work, self._work, Task.label)
+        clock = monotonic if self.plan.deadline is None else self.plan.deadline.clock
+        self.meter = Meter(
+            self._weight([*clean, *ahead]), self._work, self._work, Task.label, clock
+        )
         yield self.meter.step("clean scores")
         yield from self._carried_out(perform, clean)
         attacks = self._attack_tasks()
         self.meter.total = self.meter.done + self._weight(attacks)
-        yield from self._carried_out(perform, attacks)
+        if self.plan.deadline is None:
+            yield from self._carried_out(perform, attacks)
+        else:
+            yield from self._in_time(perform, attacks, self.plan.deadline)
 
-    def _carried_out(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[Step]:
+    def _in_time(
+        self, perform: Perform, tasks: Sequence[Task], deadline: Deadline
+    ) -> Iterator[Step]:
+        """What the deadline allows; then the rest is left out, whole detectors or budgets."""
+        begun = any(all(map(self.finished.has, unit)) for unit in self._units().values())
+        schedule = Schedule(deadline, self.meter, begun)
+        self.meter.listeners.append(schedule.check)
+        with suppress(OutOfTime):
+            yield from self._carried_out(perform, schedule.given(tasks), schedule.ended)
+        self.meter.listeners.remove(schedule.check)
+        for name, sets in self._units().items():
+            if not all(map(self.finished.has, sets)):
+                self.left_out.add(name)
+                for whole in sets:  # not half measured
+                    key = whole.key(self.plan)
+                    self.store.remove(key)
+                    self.store.remove(("examples", *key[1:]))
+        self.meter.ended()
+        yield from self._rows_due()
+
+    def _units(self) -> dict[Unit, list[Task]]:
+        """Image sets to attack, by what is measured whole or not at all."""
+        found: dict[Unit, list[Task]] = {}
+        for model, detector in pairs(self.plan):
+            for whole in self._attacks(model, detector):
+                found.setdefault(unit(whole), []).append(whole)
+        return found
+
+    def _carried_out(
+        self, perform: Perform, tasks: Iterable[Task], ended: Callable[[Task], None] | None = None
+    ) -> Iterator[Step]:
         """Tasks end in any order. Rows have one order: each waits for all rows before it."""
         for task, found in perform(tasks, self.meter):
             self.finished.put(task, found)
             self.meter.whole(task)
+            if ended is not None:
+                ended(task)
             yield self.meter.step()
             yield from self._rows_due()
         yield from self._rows_due()
@@ -126,13 +178,19 @@ class Run:
 
     def _attacks_left(self) -> list[Task]:
         """Sets to attack, of which some images have not been attacked yet."""
-        pairs = [(m, d) for m, ds in self.plan.detectors.items() for d in ds]
-        return [w for m, d in pairs for w in self._attacks(m, d) if not self.finished.has(w)]
+        by_unit: dict[tuple[str, str, Threat], list[Task]] = {}
+        for model, detector in pairs(self.plan):
+            for whole in self._attacks(model, detector):
+                assert whole.threat is not None
+                by_unit.setdefault((model, detector, whole.threat), []).append(whole)
+        ordered = [w for key in in_order(self.plan) for w in by_unit.get(key, ())]
+        return [w for w in ordered if not self.finished.has(w)]
 
     def _attacks(self, model: str, detector: str) -> list[Task]:
         return [
             Task(model=model, dataset=name, detectors=(detector,), threat=threat)
             for name, threat in self.plan.attacked()
+            if (detector, str(threat)) not in self.left_out
         ]
 
     def _with_enough(self, whole: Task) -> Task:
@@ -157,7 +215,7 @@ class Run:
                 if t.threat is not None
             },
             outside=list(plan.outside),
-            threats=plan.ordered_threats(),
+            threats=[t for t in plan.ordered_threats() if (detector, str(t)) not in self.left_out],
             sides=plan.sides,
             attack=plan.attack_name(),
         )

@@ -18,6 +18,7 @@ FEW = ("msp", "energy", "mahalanobis", "knn", "vim")
 DEFAULT_LIMIT = 100
 
 KEYS = {"models": "model", "threats": "eps"}  # settings that files name as the options do
+FORMER = KEYS | {"budget": "time"}  # keys of rood 0.1
 OF_ATTACK = ("tier", "steps", "restarts")  # options of the command that are the attack's
 
 
@@ -40,7 +41,7 @@ class AuditSettings:
     threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str | None = None  # None: worst_of in its quick tier; pgd where steps are given
     attack_options: dict[str, object] = field(default_factory=dict)
-    budget: str | None = None  # time limit, "10m": whatever is not given is chosen to fit it
+    time: str | None = None  # limit, "10m": whatever is not given is chosen to fit it
     limit: int | None = DEFAULT_LIMIT  # images per set, evenly spaced; None: all
     skip_bad: bool = False
     device: str = "auto"
@@ -72,10 +73,10 @@ def read_settings(path: Path, *, trust: bool = False) -> AuditSettings:
 def _as_options(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Keys as the options are called; those of rood 0.1 still work, with a warning."""
     found = dict(values)
-    for old in sorted(KEYS.keys() & found.keys()):
-        text = f"{where}: {old} is called {KEYS[old]} now, as the option --{KEYS[old]} is"
+    for old in sorted(FORMER.keys() & found.keys()):
+        text = f"{where}: {old} is called {FORMER[old]} now, as the option --{FORMER[old]} is"
         warnings.warn(text, RoodWarning, stacklevel=3)
-        found[KEYS[old]] = found.pop(old)
+        found[FORMER[old]] = found.pop(old)
     tuned = {key: found.pop(key) for key in OF_ATTACK if key in found}
     if tuned:
         given = found.get("attack_options", {})

@@ -62,6 +62,11 @@ class Meter(Generic[K]):
             self._taken += taken
         self.done += self.weight(task)
 
+    def ended(self) -> None:
+        """Nothing more will be done: what is done is all."""
+        self._parts.clear()
+        self.total = self.done
+
     def reached(self) -> float:
         """Work done, in tasks under way too."""
         return self.done + sum(self.weight(t) * self._share(t) for t in self._parts)

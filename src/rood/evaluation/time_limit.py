@@ -1,6 +1,5 @@
-"""What of an audit fits into a time limit, estimated from the measured time of one gradient."""
+"""What of an audit fits into a time limit, estimated from a short attack on each detector."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -10,20 +9,22 @@ from typing import Any
 import torch
 
 from rood.attacks import registry
-from rood.attacks.base import Attack, value_and_gradient
+from rood.attacks.apgd import APGD
+from rood.attacks.base import Attack
 from rood.attacks.pgd import PGD
+from rood.attacks.random_search import RandomSearch
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError, InputError
-from rood.evaluation.effort import Counts, Pace, of_attack
+from rood.errors import CapabilityError
+from rood.evaluation.deadline import PAGE, seconds
+from rood.evaluation.effort import Counts, Pace, of_attack, passes
 from rood.evaluation.probes import CONTROLS, FEW
 from rood.goals import look_in
 from rood.shapes import Images
+from rood.threat import Threat
 
-UNITS = {"s": 1, "m": 60, "h": 3600}
 MARGIN = 1.25  # for clean scores, files, and a busy machine
-AROUND = 5.0  # seconds, at most a tenth of the limit, for start-up and the page
-SLOW = 1.0  # seconds: a gradient this slow is measured once more, not twice
+SLOW = 0.5  # seconds: a short attack on a few images that takes longer is not repeated
 ALIKE = 1.5  # costs within this factor count as equal
 QUICK = WorstOf(tier="quick")
 # presets, weakest first: attack and images per set
@@ -38,15 +39,9 @@ LADDER: tuple[tuple[Attack, int], ...] = (
     (WorstOf(tier="full"), 500),
     (WorstOf(tier="full"), 1000),
 )
+SHORT = APGD(steps=3)  # the attack that is timed
+BLIND = RandomSearch(queries=5)  # ... where there is no gradient
 FEWEST, MOST = (f(images for _, images in LADDER) for f in (min, max))
-
-
-def seconds(text: str) -> float:
-    """Convert "90s", "10m" or "1.5h" to seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
-    if not match or float(match[1]) == 0:
-        raise InputError(f"expected a time such as 90s, 10m or 2h, got {text!r}")
-    return float(match[1]) * UNITS[match[2]]
 
 
 @dataclass(frozen=True)
@@ -59,15 +54,15 @@ class Choice:
     detectors: tuple[str, ...]
     dropped: tuple[str, ...]
     seconds: float
+    left_out: tuple[tuple[str, str], ...] = ()  # detectors and budgets; known after the run
 
     def sentence(self) -> str:
         """For the terminal."""
         options = ", ".join(f"{k}={v}" for k, v in _shown(self.attack).items())
-        left_out = f", without {', '.join(self.dropped)}" if self.dropped else ""
         late = ", which is over the limit" if self.seconds > seconds(self.asked) else ""
         return (
             f"for {self.asked}: {type(self.attack).__name__}({options}), {self.limit} images per "
-            f"set, {len(self.detectors)} detectors{left_out}; at most {self.seconds:.0f} s{late}"
+            f"set, {len(self.detectors)} detectors; about {self.seconds:.0f} s{late}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,22 +76,23 @@ class Choice:
         """The choice of an earlier run, which a run that continues it must share."""
         attack = registry.by_class_name(facts["attack"])(**facts["attack_options"])
         kept, dropped = tuple(facts["detectors"]), tuple(facts["dropped"])
-        return cls(facts["asked"], attack, facts["limit"], kept, dropped, facts["seconds"])
+        left_out = tuple((d, t) for d, t in facts.get("left_out", ()))
+        return cls(
+            facts["asked"], attack, facts["limit"], kept, dropped, facts["seconds"], left_out
+        )
 
 
 def choose(
     asked: str,
     spent: float,  # seconds for loading and fitting
-    each: Mapping[
-        str, tuple[float, int]
-    ],  # seconds per gradient and number of variants, by detector
+    each: Mapping[str, tuple[Pace, int]],  # by detector: its pace and number of variants
     sets: int,
     threats: int,
     attack: Attack | None = None,  # None: choose one
     limit: int | None = None,
 ) -> Choice:
     """Strongest preset within the time limit; if none is, the weakest without slow detectors."""
-    left = seconds(asked) - spent - min(AROUND, seconds(asked) / 10)
+    left = seconds(asked) - spent - min(PAGE, seconds(asked) / 10)
     steps = [(attack or a, limit or n) for a, n in LADDER]
     cost = lambda names, step: spent + sum(_unit(each[d], *step) * sets * threats for d in names)
     names = list(each)
@@ -113,31 +109,37 @@ def choose(
     return Choice(asked, *best, tuple(names), tuple(dropped), cost(names, best))
 
 
-def gradient_time(detector: Detector, x: Images) -> float:
-    """Seconds per image for one value and gradient of its score."""
-    goal = look_in(detector)
-
-    def once() -> float:
-        start = perf_counter()
-        try:
-            value_and_gradient(goal, x)
-        except CapabilityError:  # no gradient: attacks use its value alone
-            with torch.no_grad():
-                goal(x)
-        if x.is_cuda:
-            torch.cuda.synchronize()
-        return perf_counter() - start
-
-    first = once()  # includes allocation and compilation
-    times = [once()] if first > SLOW else [once(), once()]
-    return sum(times) / len(times) / len(x)  # the mean: a busy machine stays busy
+def measured(detector: Detector, x: Images, threat: Threat) -> Pace:
+    """Seconds of a gradient, from a short attack on a few images and on all of them."""
+    few = x[:FEW]
+    first = _timed(detector, few, threat)  # includes allocation and compilation
+    if first > SLOW or len(few) == len(x):
+        return Pace(0.0, first / len(few))
+    some, every = _timed(detector, few, threat), _timed(detector, x, threat)
+    image = min(max(0.0, every - some) / (len(x) - len(few)), every / len(x))
+    return Pace(max(0.0, some - image * len(few)), image)
 
 
-def _unit(each: tuple[float, int], attack: Attack, images: int) -> float:
+def _timed(detector: Detector, x: Images, threat: Threat) -> float:
+    """Seconds of a gradient on the images, or of what takes its place."""
+    goal, draws = look_in(detector), torch.Generator().manual_seed(0)
+    attack: Attack = SHORT
+    start = perf_counter()
+    try:
+        attack(goal, x, threat, draws)
+    except CapabilityError:  # no gradient: attacks use its value alone
+        attack, start = BLIND, perf_counter()
+        attack(goal, x, threat, draws)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return (perf_counter() - start) / passes(attack, 0)
+
+
+def _unit(each: tuple[Pace, int], attack: Attack, images: int) -> float:
     """Seconds for one detector, set and threat, the examination of the attack included."""
-    time, variants = each
+    pace, variants = each
     counts = Counts(images, min(CONTROLS, images), min(FEW, images))
-    return MARGIN * of_attack(Pace(0.0, time), attack, variants, counts)
+    return MARGIN * of_attack(pace, attack, variants, counts)
 
 
 def _shown(attack: Attack) -> dict[str, object]:

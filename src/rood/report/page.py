@@ -131,7 +131,7 @@ def _record(folder: Contents) -> dict[str, Any]:
         "cost": tables.cost(manifest),
         "skipped": tables.many(manifest, "skipped"),
         "notes": tables.many(manifest, "notes"),
-        "time_limit": tables.part(manifest, "budget"),
+        "time_limit": tables.part(manifest, "time") or tables.part(manifest, "budget"),
         "version": manifest.get("rood") or tables.part(manifest, "versions").get("rood", ""),
         "manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
     }

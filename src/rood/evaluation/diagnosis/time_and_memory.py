@@ -11,7 +11,8 @@ from rood.detectors import Energy
 from rood.errors import CapabilityError, NotFittedError
 from rood.evaluation.batching import images_at_once
 from rood.evaluation.diagnosis.base import Diagnosis, Setup, SetupCheck, Subject
-from rood.evaluation.time_limit import FEWEST, choose, gradient_time
+from rood.evaluation.effort import Pace
+from rood.evaluation.time_limit import FEWEST, choose, measured
 from rood.goals import look_in
 from rood.shapes import Images
 
@@ -22,7 +23,7 @@ VARIANTS = 2  # surrogates of a detector that is not fitted yet, about
 
 
 class TimeAndMemory(SetupCheck):
-    """Estimated from one gradient of the energy and the passes that each detector needs."""
+    """Estimated from a short attack on the energy and the passes that each detector needs."""
 
     place = 14
     estimates = True
@@ -36,7 +37,7 @@ class TimeAndMemory(SetupCheck):
             f"{n} detectors, {len(setup.threats)} budgets and {1 + len(setup.outside)} image sets"
         )
         if seconds > LONG:
-            yield self.warn(found, "--budget 10m chooses what fits into ten minutes")
+            yield self.warn(found, "--time 10m chooses what fits into ten minutes")
         else:
             yield self.ok(found)
 
@@ -45,14 +46,15 @@ def _seconds(subject: Subject, setup: Setup) -> float:
     if not setup.threats:
         return 0.0
     x = subject.some.thin(FEWEST).pixels().to(subject.model.mean)
-    time = gradient_time(Energy(subject.model), x)
+    pace = measured(Energy(subject.model), x, setup.threats[0])
     each = {}
     for name, detector in setup.detectors[subject.name].items():
         forwards, backwards = detector.cost()
         variants = VARIANTS
         with suppress(NotFittedError):
             variants = len(look_in(detector).variants)
-        each[name] = (time * (forwards + 2 * backwards + 2.0) / ONE_GRADIENT, variants)
+        factor = (forwards + 2 * backwards + 2.0) / ONE_GRADIENT
+        each[name] = (Pace(factor * pace.call, factor * pace.image), variants)
     sets, threats = 1 + len(setup.outside), len(setup.threats)
     sizes = [len(setup.inside), *map(len, setup.outside.values())]
     limit = min(setup.limit or max(sizes), max(sizes))

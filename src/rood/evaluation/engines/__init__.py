@@ -4,7 +4,7 @@ Both run the same tasks, and the order in which these finish does not matter.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -15,7 +15,7 @@ from rood.evaluation.tasks import Found, Task
 from rood.registry import unknown
 
 # takes tasks, gives each back with what it found, in any order; tells the meter how far each is
-Perform = Callable[[Sequence[Task], Meter[Task]], Iterator[tuple[Task, dict[str, Found]]]]
+Perform = Callable[[Iterable[Task], Meter[Task]], Iterator[tuple[Task, dict[str, Found]]]]
 
 
 class Engine(ABC):
@@ -34,7 +34,7 @@ class Local(Engine):
         """A plain loop."""
 
         def perform(
-            tasks: Sequence[Task], meter: Meter[Task]
+            tasks: Iterable[Task], meter: Meter[Task]
         ) -> Iterator[tuple[Task, dict[str, Found]]]:
             for task in tasks:
                 meter.part(task, 0.0)

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -60,7 +60,7 @@ class Ray(Engine):
             held, news = _put(ray, (_on_cpu(plan), device, versions())), _News(ray)
             # in a list, or Ray would unpack the plan for every task
             start = partial(do.remote, [held], sys.path, news.actor)
-            yield partial(_perform, ray, start, news, self._ahead())
+            yield partial(_perform, ray, start, news, self._ahead(ray, plan, device))
 
     @contextmanager
     def _cluster(self, ray: Any) -> Iterator[None]:
@@ -95,7 +95,10 @@ class Ray(Engine):
             raise CapabilityError("expected a GPU on this machine for workers on cuda, got none")
         return min(1.0, there / (self.workers or there))
 
-    def _ahead(self) -> int:
+    def _ahead(self, ray: Any, plan: Plan, device: str) -> int:
+        if plan.deadline is not None:  # what is begun may have to be given up
+            kind = "GPU" if device.startswith("cuda") else "CPU"
+            return self.workers or max(1, int(ray.cluster_resources().get(kind, 1)))
         return self.workers if self.workers and self.address else AHEAD
 
 
@@ -104,7 +107,7 @@ def _perform(
     start: Callable[[int, Task], Any],
     news: "_News",
     ahead: int,
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     meter: Meter[Task],
 ) -> Iterator[tuple[Task, dict[str, Found]]]:
     left, running = enumerate(tasks), dict[Any, tuple[int, Task]]()
