@@ -75,7 +75,7 @@ def test_a_choice_survives_the_manifest():
 
 def test_the_command_states_what_it_chose_and_a_second_run_keeps_it(files, tmp_path, monkeypatch):
     options = ("--time", "6s", "--detectors", "msp,knn", "--out", str(tmp_path))
-    monkeypatch.setattr("rood.evaluation.prepare.measured", lambda *_: Pace(0.0, 1e-5))
+    monkeypatch.setattr("rood.evaluation.prepare.measured", lambda *_: Pace(0.0, 6e-5))
     said = audited(files, *options)
     assert said.exit_code == 0, said.output
     told = manifest(tmp_path)
@@ -131,4 +131,4 @@ def test_offline_is_a_switch(files, monkeypatch, tmp_path):
 
 def test_numbers_that_are_none_are_refused(files):
     said = audited(files, "--mean", "a,b")
-    assert "expected comma-separated numbers for --mean, got 'a,b'" in said.stderr
+    assert "expected comma-separated numbers for --mean" in said.stderr
