@@ -17,6 +17,7 @@ MODULES = [
     "analysis.trajectory",
     "api",
     "certify.bounding",
+    "certify.sandwich",
     "data",
     "data.base",
     "detectors._together",

@@ -36,7 +36,7 @@ MIRRORS = {
 # tests of what several modules do together, which mirror no single one
 TOGETHER = {
     "tests/attacks": "masked",
-    "tests/certify": "mutants",
+    "tests/certify": "auto_lirpa mutants",
     "tests/cli": "bad_folders bad_input newcomers",
     "tests/data": "derived",
     "tests/docs": "code_blocks demo links site",

@@ -1,5 +1,6 @@
 """Certificates: bounds of a score that no attack within a threat can pass."""
 
 from rood.certify.bounding import METHODS, Certifier, Method, bounds
+from rood.certify.sandwich import certified, radius
 
-__all__ = ["METHODS", "Certifier", "Method", "bounds"]
+__all__ = ["METHODS", "Certifier", "Method", "bounds", "certified", "radius"]
