@@ -43,6 +43,7 @@ html_theme_options = {
 
 # tutorials are notebooks in Markdown: run when the site is built, an error stops the build
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !rood
+os.environ["TTY_COMPATIBLE"] = "0"  # a kernel says that it is a terminal: no moving progress
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 240
