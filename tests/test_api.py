@@ -146,6 +146,14 @@ def test_attacks_are_instances_tiers_or_names(case, given, wanted):
     assert Arguments(attack=given, **usual).plan().attack == wanted
 
 
+def test_a_time_limit_is_the_deadline_of_the_run(case):
+    usual = {"model": case.model, "detectors": one(case), "inside": case.inside}
+    usual |= {"outside": case.outside, "calibrate": case.calibrate, "threats": 0.05}
+    assert Arguments(**usual).plan().deadline is None
+    plan = Arguments(**usual, time_limit="3m").plan()
+    assert 120 < plan.deadline.left() < 180
+
+
 def test_a_contaminated_set_is_a_warning_and_a_note(case, tmp_path):
     mixed = torch.cat([case.outside["grey"], case.inside[0][:3]])
     with pytest.warns(RoodWarning, match="mixed: 3 of 43 images are in-distribution") as caught:

@@ -58,6 +58,7 @@ WORDS = {
     # the rest
     "a limit as text": ("expected a whole number as limit", "got 'all'"),
     "a limit of 0": ("expected a limit of at least 1 image", "got 0"),
+    "a time without a unit": ("expected a time such as 90s, 10m or 2h", "got '3'"),
     "a seed as text": ("expected a whole number as seed", "got '0'"),
     "no folder": ("expected a results folder as out", "got NoneType"),
     "an engine by name": ("expected an engine, such as Ray()", "got str"),

@@ -45,6 +45,7 @@ def audit(
     attack: Attack | str | None = None,
     sides: Side | Sequence[Side] = SIDES,
     limit: int | None = None,
+    time_limit: str | None = None,
     name: str | None = None,
     seed: int = 0,
     batch_size: int | None = None,
@@ -95,6 +96,9 @@ def audit(
         Which sides to attack: "outside", "inside", "both".
     limit
         Images per set, evenly spaced; None: all.
+    time_limit
+        Such as "90s" or "10m": what does not fit is left out and named. Attack and images stay as
+        given; `rood audit --time` chooses them too.
     name
         The network's name in the results.
     seed
@@ -147,6 +151,7 @@ def audit(
         attack=attack,
         sides=sides,
         limit=limit,
+        time_limit=time_limit,
         name=name,
         seed=seed,
         batch_size=batch_size,

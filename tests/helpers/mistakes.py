@@ -102,6 +102,7 @@ MISTAKES = {
     # the rest
     "a limit as text": lambda: audit(limit="all"),
     "a limit of 0": lambda: audit(limit=0),
+    "a time without a unit": lambda: audit(time_limit=3),
     "a seed as text": lambda: audit(seed="0"),
     "no folder": lambda: audit(out=None),
     "an engine by name": lambda: audit(engine="ray"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import InputError, NotFittedError, RoodError, expect, first_line
 from rood.evaluation import diagnosis
+from rood.evaluation.deadline import Deadline, seconds
 from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.plan import Plan, check_enough
@@ -64,6 +66,7 @@ class Arguments:
     device: str | None = None
     trust: bool = False
     anyway: bool = False
+    time_limit: object = None
 
     def plan(self) -> Plan:
         """Load what is named, divide the ID images, and fit the detectors that are not."""
@@ -71,6 +74,7 @@ class Arguments:
         seed, batch_size = _number("seed", self.seed), _number("batch_size", self.batch_size)
         if not isinstance(self.model, str | Model):
             raise _no_network(self.model)
+        deadline = _deadline(self.time_limit)
         threats, attack = made_threats(self.threats), _attack(self.attack)
         chosen = _chosen(self.detectors, fits=self.train is not None)
         network = _network(self.model, self.name, self.trust)
@@ -92,7 +96,7 @@ class Arguments:
             attack=attack,
             limit=limit,
         )
-        return self._plan(setup, fresh, seed or 0, batch_size)
+        return replace(self._plan(setup, fresh, seed or 0, batch_size), deadline=deadline)
 
     def _plan(self, setup: Setup, fresh: set[str], seed: int, batch_size: int | None) -> Plan:
         """The plan of a setup that the checks let through."""
@@ -376,6 +380,14 @@ def _attack(given: object) -> Attack:
         f"expected an attack, one of {names}, or a tier (quick, standard, full), "
         f"got {_kind(given)}{do}"
     )
+
+
+def _deadline(asked: object) -> Deadline | None:
+    if asked is None:
+        return None
+    text = asked if isinstance(asked, str) else repr(asked)
+    seconds(text)  # refuses what is no time
+    return Deadline(text, monotonic())
 
 
 def _number(what: str, given: object) -> int | None:
