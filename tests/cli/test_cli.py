@@ -25,7 +25,7 @@ from rood.evaluation.store import read_folder
 GOLDEN = Path(__file__).parents[1] / "report" / "golden" / "table.txt"
 
 
-COMMANDS = ("attack", "audit", "fit", "list", "report", "score", "train")
+COMMANDS = ("attack", "audit", "doctor", "fit", "list", "report", "score", "train")
 
 
 @pytest.fixture(scope="module")

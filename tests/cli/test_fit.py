@@ -134,7 +134,7 @@ def test_what_cannot_be_fitted_is_said_in_a_line(here, more, words):
         (("--rate", "nan"), "false-alarm rate between 0 and 1, got nan"),
         (("--onnx", "new.pb"), "a name that ends in .onnx or .pt2, got 'new.pb'"),
         (("--onnx", "taken.onnx"), "'taken.onnx' is a folder"),
-        (("--mean", "0.4,grey"), "expected comma-separated numbers for --mean, got '0.4,grey'"),
+        (("--mean", "0.4,grey"), "such as 0.485,0.456,0.406, got '0.4,grey'"),
         (("--std", ","), "for --std"),
     ],
 )

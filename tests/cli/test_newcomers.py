@@ -102,7 +102,7 @@ MISTAKES = {
     "negative eps": (with_net("--eps", "-0.1"), ["eps >= 0"]),
     "a detector misspelt": (with_net("--detectors", "mps"), ["did you mean 'msp'?"]),
     "an attack of others": (with_net("--attack", "autoattack"), ["expected one of apgd"]),
-    "no unit of time": (with_net("--budget", "10"), ["90s, 10m or 2h", "'10'"]),
+    "no unit of time": (with_net("--time", "10"), ["90s, 10m or 2h", "'10'"]),
     "negative limit": (with_net("--limit", "-5"), ["at least 1 image", "-5"]),
     "a gate in percent": (with_net("--fail-under", "70"), ["0 to 1", "did you mean 0.7?"]),
     "no such device": (with_net("--device", "gpu"), ["cpu or cuda", "'gpu'"]),
