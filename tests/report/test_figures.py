@@ -2,6 +2,10 @@
 
 import pytest
 from page_text import Text
+from report_folder import case, row
+
+from rood.report.figures import fall
+from rood.report.numbers import CERTIFIED, Numbers
 
 
 def test_figure_texts_hold_no_markup_of_others(hostile: Text) -> None:
@@ -41,3 +45,18 @@ def test_the_curves_begin_with_the_clean_number(page: Text) -> None:
     lines = page.figures["eps"]["drawings"]["0.0.0"]["data"]
     assert [line["x"] for line in lines] == [[0.0, 0.02, 0.05, 0.1]] * 4
     assert all(line["y"][0] > 0.9 and line["y"][-1] < 0.2 for line in lines)
+
+
+def test_a_proved_bound_lies_on_the_same_bar_as_clean_and_attacked() -> None:
+    proved = {"metric": CERTIFIED, "scenario": "certified linf:0.1", "side": "both"}
+    rows = [*case("msp", 0.95, 0.6), row(value=0.4, **proved), row(value=0.7, **proved)]
+    rows[-1] = row(value=0.7, **proved | {"scenario": "certified linf:0.05"})
+    (drawing,) = fall.figure(Numbers(rows)).drawings.values()
+    bar, *dots = drawing["data"]
+    assert bar["x"][:2] == [0.4, 0.95]
+    assert {dot["name"]: dot["x"] for dot in dots} == {
+        "clean": [0.95],
+        "both attacked": [0.6],
+        "certified": [0.4],
+    }
+    assert "certified 0.40" in drawing["summary"]
