@@ -5,6 +5,7 @@ import typing
 
 import pytest
 import typer.main
+from bad_input import flat_folder
 from small_audit import small_command, small_files
 from typer.testing import CliRunner
 
@@ -122,3 +123,8 @@ def test_attacks_and_guards_take_networks_from_anywhere(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["fit", *sized, "--out", str(tmp_path / "guard")])
     assert done.exit_code == 0, done.output
     assert '"shape": [' in (tmp_path / "guard" / "guard.json").read_text().replace("\n", "")
+    flat_folder(tmp_path / "pictures")
+    score = ["score", str(tmp_path / "guard"), f"folder:{tmp_path / 'pictures'}", *network[:4]]
+    done = CliRunner().invoke(app, score)
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 9

@@ -47,7 +47,8 @@ def score(
 
     network = _network(guard, model, weights, trust)
     loaded = Guard.load(guard, model=network).to(pick_device(device))
-    scores = FolderScores(loaded, folder, batch_size, skip_bad)
+    root = Path(str(folder).removeprefix("folder:"))  # as every other command writes it
+    scores = FolderScores(loaded, root, batch_size, skip_bad)
     log = DriftLog(drift, loaded.calibration, window) if drift else None
     with ExitStack() as stack:
         table = sys.stdout
