@@ -2,5 +2,6 @@
 
 from rood.certify.bounding import METHODS, Certifier, Method, bounds
 from rood.certify.sandwich import certified, radius
+from rood.certify.smoothing import smoothed
 
-__all__ = ["METHODS", "Certifier", "Method", "bounds", "certified", "radius"]
+__all__ = ["METHODS", "Certifier", "Method", "bounds", "certified", "radius", "smoothed"]
