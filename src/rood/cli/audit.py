@@ -83,6 +83,9 @@ def audit(
     offline: Annotated[
         bool, typer.Option("--offline", help="Use only files on this machine.")
     ] = False,
+    junit: Annotated[
+        Path | None, typer.Option(help="Write the outcome as a JUnit file, for CI servers.")
+    ] = None,
     fail_under: Annotated[
         float | None,
         typer.Option(help="Exit with 3 if an AUROC with both sides attacked is below this."),
@@ -135,7 +138,29 @@ def audit(
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
+    if junit is not None:
+        _write_junit(results, plan, fail_under, junit)
     _gate(results, plan, fail_under)
+
+
+def _write_junit(results: "Results", plan: "Plan", bar: float | None, path: Path) -> None:
+    from rood._files import write_whole
+    from rood.evaluation.store import readable_errors
+    from rood.report.junit import junit
+
+    with readable_errors(path):
+        write_whole(path, junit(results.rows, bar, _not_attacked(results, plan)))
+
+
+def _not_attacked(results: "Results", plan: "Plan") -> list[str]:
+    """The detectors without a row, and those that a time limit left out, if only at a budget."""
+    from rood.evaluation.store import Store
+
+    there = {(r.model, r.detector) for r in results.find(metric="auroc", side="both")}
+    missing = {f"{m} {d}" for m, ds in plan.detectors.items() for d in ds if (m, d) not in there}
+    missing |= set(plan.about.get("time", {}).get("dropped", ()))
+    missing |= {d for d, _ in (Store(results.folder).said("time") or {}).get("left_out", ())}
+    return sorted(missing)
 
 
 def _gate(results: "Results", plan: "Plan", bar: float | None) -> None:
@@ -248,17 +273,12 @@ def _no_early_exit() -> Iterator[None]:
 
 def _below(results: "Results", plan: "Plan", bar: float) -> str:
     """The detectors below the bar, without a row, and those whose attack failed its checks."""
-    from rood.evaluation.store import Store
     from rood.report.words import shown
 
     rows = results.find(metric="auroc", side="both")
     # not "value < bar", which NaN is not
-    good = {(r.model, r.detector) for r in rows}
-    good -= {(r.model, r.detector) for r in rows if not r.value >= bar or r.verdict == "fail"}
-    weak = {f"{m} {d}" for m, ds in plan.detectors.items() for d in ds if (m, d) not in good}
-    # what a time limit left out was not measured, and does not pass
-    weak |= set(plan.about.get("time", {}).get("dropped", ()))
-    weak |= {d for d, _ in (Store(results.folder).said("time") or {}).get("left_out", ())}
+    weak = {f"{r.model} {r.detector}" for r in rows if not r.value >= bar or r.verdict == "fail"}
+    weak |= set(_not_attacked(results, plan))  # what was not measured does not pass
     return shown(", ".join(sorted(weak)), 2000) if rows else "nothing was attacked"
 
 
