@@ -44,6 +44,11 @@ def test_order_statistics_hold_as_often_as_said(draws, q):
     assert first + last == draws + 1
 
 
+def test_no_images_have_no_bounds():
+    low, high = smoothed(linear(), images(0), L2(0.1))
+    assert low.shape == high.shape == (0,)
+
+
 def test_what_makes_no_sense_is_refused():
     with as_in_production(), pytest.raises(InputError, match="expected an L2 threat"):
         smoothed(linear(), images(1), Linf(0.1))

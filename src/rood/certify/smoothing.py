@@ -40,9 +40,9 @@ def smoothed(
     expect(0 < confidence < 1, "a confidence between 0 and 1", confidence)
     shift = threat.eps / sigma
     first, last = order(draws, float(norm.cdf(-shift)), float(norm.cdf(shift)), 1 - confidence)
-    ends = [_ends(_scores(detector, one, sigma, draws, seed), first, last) for one in x.split(1)]
-    low, high = (torch.tensor(v, dtype=torch.float64) for v in zip(*ends, strict=True))
-    return Box(low, high)
+    each = (_scores(detector, x[i : i + 1], sigma, draws, seed) for i in range(len(x)))
+    ends = torch.tensor([_ends(s, first, last) for s in each], dtype=torch.float64).view(-1, 2)
+    return Box(ends[:, 0], ends[:, 1])
 
 
 def order(draws: int, low: float, high: float, risk: float) -> tuple[int, int]:
