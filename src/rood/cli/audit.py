@@ -1,6 +1,7 @@
 """`rood audit`: attack detectors, show the table, write the folder and the page."""
 
 import dataclasses
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -140,6 +141,7 @@ def audit(
     _show(results, plan, as_json)
     if junit is not None:
         _write_junit(results, plan, fail_under, junit)
+    _write_summary(results, fail_under)
     _gate(results, plan, fail_under)
 
 
@@ -150,6 +152,18 @@ def _write_junit(results: "Results", plan: "Plan", bar: float | None, path: Path
 
     with readable_errors(path):
         write_whole(path, junit(results.rows, bar, _not_attacked(results, plan)))
+
+
+def _write_summary(results: "Results", bar: float | None) -> None:
+    """Append to the summary of a GitHub job, where this is one."""
+    from rood._files import Folder
+    from rood.evaluation.store import readable_errors
+    from rood.report.summary import summary
+
+    if file := os.environ.get("GITHUB_STEP_SUMMARY"):
+        path = Path(file)
+        with readable_errors(path):
+            Folder(path.parent).append(path.name, summary(results.rows, bar).encode())
 
 
 def _not_attacked(results: "Results", plan: "Plan") -> list[str]:

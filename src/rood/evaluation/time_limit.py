@@ -25,6 +25,7 @@ from rood.threat import Threat
 
 MARGIN = 1.25  # for clean scores, files, and a busy machine
 SLOW = 0.5  # seconds: a short attack on a few images that takes longer is not repeated
+HOPE = 3.0  # most attacks stop early: up to so many times the limit, the run itself decides
 ALIKE = 1.5  # costs within this factor count as equal
 QUICK = WorstOf(tier="quick")
 # presets, weakest first: attack and images per set
@@ -100,7 +101,7 @@ def choose(
     fitting = list(takewhile(lambda step: cost(names, step) - spent <= left, steps))
     best = fitting[-1] if fitting else steps[0]
     dropped: list[str] = []
-    while cost(names, best) - spent > left and len(names) > 1:
+    while cost(names, best) - spent > HOPE * left and len(names) > 1:
         costs = {d: _unit(each[d], *best) for d in names}
         # of about equal ones the last named: the measurement is not exact
         slowest = [d for d in names if ALIKE * costs[d] >= max(costs.values())][-1]
