@@ -139,10 +139,15 @@ def audit(
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
+    _judge(results, plan, fail_under, junit)
+
+
+def _judge(results: "Results", plan: "Plan", bar: float | None, junit: Path | None) -> None:
+    """Tell CI servers the outcome; end with an exit code where it is below the bar."""
     if junit is not None:
-        _write_junit(results, plan, fail_under, junit)
-    _write_summary(results, fail_under)
-    _gate(results, plan, fail_under)
+        _write_junit(results, plan, bar, junit)
+    _write_summary(results, bar)
+    _gate(results, plan, bar)
 
 
 def _write_junit(results: "Results", plan: "Plan", bar: float | None, path: Path) -> None:
