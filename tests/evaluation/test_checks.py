@@ -17,7 +17,7 @@ from rood.detectors import MSP
 from rood.detectors.base import Detector, OutputDetector
 from rood.evaluation.checks import Case, Flag, checks, registry, worst
 from rood.evaluation.checks.base import TESTS, SetCheck
-from rood.evaluation.probes import BLIND, DRAWS, FEW, QUERIES, STRIDES, WITHOUT_LIMIT
+from rood.evaluation.probes import BLIND, DRAWS, FEW, QUERIES, STEPS, STRIDES, WITHOUT_LIMIT
 from rood.evaluation.rows import Evidence, _attacked
 from rood.metrics import auroc
 from rood.models import zoo
@@ -29,6 +29,7 @@ ARRAYS = {
     "zero_gradient": ("zero_gradient",),
     "untrue_gradient": ("honesty",),
     "rough_score": ("path_stride",),
+    "many_optima": ("regained",),
     "custom_backward": ("custom_backward", "zero_gradient"),
     "random_search_wins": ("control", "control_after"),
     "black_box_gains": ("few_after", "blind", "other"),
@@ -393,6 +394,11 @@ def test_what_has_no_budget_counts_for_every_budget_of_its_norm():
         ),
         ("rough_score", [np.c_[np.zeros(32), np.ones(32)]], 0, "pass"),
         ("rough_score", [np.zeros((32, 2))], 1, "fail"),
+        ("many_optima", [np.full((32, 2), 0.7)], 0, "pass"),
+        ("many_optima", [np.ones((32, 2))], 1, "fail"),
+        ("many_optima", [np.tile([1.0, 0.5], (32, 1))], 0, "pass"),
+        ("many_optima", [np.r_[np.ones((12, 2)), np.zeros((20, 2))]], 0.375, "pass"),
+        ("many_optima", [np.r_[np.ones((18, 2)), np.zeros((14, 2))]], 0.5625, "warn"),
         ("custom_backward", [np.ones(4), np.zeros(4)], 1, "pass"),
         ("custom_backward", [np.ones(4), np.ones(4)], 1, "warn"),
         ("custom_backward", [np.zeros(4), np.ones(4)], 0, "pass"),
@@ -591,6 +597,7 @@ def test_the_checks_state_how_many_images_are_examined():
     assert f"with {BLIND.queries} queries" in text
     assert f"means over {DRAWS} calls" in text
     assert "a step of eps / {:g} nor one of eps / {:g}".format(*(1 / s for s in STRIDES)) in text
+    assert f"in {STEPS} steps" in text
     assert 2 * len(checks()) <= TESTS
 
 
@@ -600,6 +607,7 @@ def test_limits_and_order_of_the_flags_stay():
         "zero_gradient": (0.05, 0.10),
         "untrue_gradient": (0.10, 0.25),
         "rough_score": (0.15, 0.25),
+        "many_optima": (0.25, 0.40),
         "custom_backward": (0.0, never),
         "random_search_wins": (0.02, 0.10),
         "black_box_gains": (0.05, 0.15),
@@ -650,6 +658,7 @@ def random_set(draw, sign):
         "zero_gradient": draw.integers(0, 2, N_CASE),
     }
     arrays |= {"path_dead": draw.integers(0, 2, (N_CASE, 3)), "left": np.zeros(N_CASE)}
+    arrays |= {"regained": draw.uniform(0.6, 1, (N_CASE, 2))}
     ones = np.ones(N_CASE, np.int8)
     arrays |= {"sign": sign * ones, "stochastic": draw.integers(0, 2) * ones, "more_tier": 2 * ones}
     arrays |= {"custom_backward": ones, "tier": draw.integers(0, 4) * ones}

@@ -7,17 +7,26 @@ import pytest
 import torch
 from toy_audit import measured
 
-from rood.attacks import PGD, RandomSearch, WorstOf
+from rood.attacks import APGD, PGD, RandomSearch, WorstOf
 from rood.attacks.base import Goal
 from rood.data.base import ImageSet
-from rood.detectors import MSP
-from rood.detectors.base import OutputDetector
-from rood.evaluation.probes import DRAWS, FEW, NUDGES, WITHOUT_LIMIT, Examination, continued_by
+from rood.detectors import KNN, MSP
+from rood.detectors.base import Detector, OutputDetector
+from rood.evaluation.checks.many_optima import NEARLY
+from rood.evaluation.probes import (
+    DRAWS,
+    FEW,
+    NUDGES,
+    WITHOUT_LIMIT,
+    Examination,
+    continued_by,
+    recovery,
+)
 from rood.evaluation.tasks import metered
-from rood.goals import look_in
+from rood.goals import look_in, look_out
 from rood.numerics.softmax import margin
 from rood.seeds import generator
-from rood.threat import Linf
+from rood.threat import L2, Linf
 
 
 class Cut(OutputDetector):
@@ -27,9 +36,10 @@ class Cut(OutputDetector):
         return margin(out.logits).detach()
 
 
-def examination(detector, goal=None, attack=None):
+def examination(detector, goal=None, attack=None, threat=None):
     draws = lambda purpose: generator(0, purpose)
-    return Examination(detector, goal or look_in(detector), attack or PGD(), Linf(0.05), draws)
+    threat = threat or Linf(0.05)
+    return Examination(detector, goal or look_in(detector), attack or PGD(), threat, draws)
 
 
 def test_a_missing_gradient_is_a_dead_one(case):
@@ -92,6 +102,43 @@ def test_a_ripple_is_true_at_the_point_and_rough_over_a_step(case):
         slopes = examination(detector).gradient(x, x, torch.arange(8))["path_stride"]
         assert slopes.shape == (8, 2)
         assert bool((slopes < 0.1).float().mean() > 0.8) == rough
+
+
+class Lattice(Detector):
+    """A smooth penalty with the budget as its period, against the attacker."""
+
+    def score_images(self, x):
+        return margin(self.model(x).logits) - (20 * torch.pi * x).sin().square().flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("threat", [Linf(0.05), L2(1.0)])
+def test_a_score_with_a_period_below_the_budget_comes_back_and_an_honest_one_does_not(case, threat):
+    x = case.inside[0][:8]
+
+    def regained(detector):
+        exam = examination(detector, look_out(detector), APGD(steps=20), threat)
+        found = exam.attack(exam.goal, x, threat, generator(0))
+        return exam.way_back(x, found)["regained"].amin(dim=1)
+
+    assert (regained(Lattice(case.model)) > NEARLY).all()
+    for honest in (MSP(case.model), KNN(case.model, k=1).fit(case.train)):
+        assert (regained(honest) < 0.5).all()
+    assert (regained(Jittery(case.model)) == 0).all()
+
+
+def test_what_is_regained_is_a_share_of_the_fall_or_of_the_gain():
+    valley, slope, rise = [4.0, 0, 3, 1], [4.0, 3, 1, 0], [4.0, 5, 6, 5]
+    rows, zero = torch.tensor([valley, slope, rise]), torch.zeros(3)
+    assert recovery(rows, zero).tolist() == [0.75, 0, 0]
+    assert recovery(rows, zero + 12).tolist() == [0.25, 0, 0]
+    torch.testing.assert_close(recovery(1e-20 * rows, zero), torch.tensor([0.75, 0, 0]))
+    assert recovery(1e6 + 0.1 * rows, zero).amax() < 0.1  # no more than rounding
+
+
+def test_what_is_regained_of_an_infinite_fall_is_nothing():
+    inf, nan = torch.inf, torch.nan
+    rows = torch.tensor([[inf, 0, inf, 1], [1, -inf, 1, 1], [1, nan, 0, 1]])
+    assert recovery(rows, torch.zeros(3)).isfinite().all()
 
 
 class OwnBackward(torch.autograd.Function):

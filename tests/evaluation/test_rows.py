@@ -19,7 +19,7 @@ from rood.threat import L2, Linf
 FIXED = ("fpr95_in_fixed", "fpr95_out_fixed", "detection_error_fixed")
 
 
-ATTACKS = ("zero_gradient", "untrue_gradient", "rough_score", "custom_backward")
+ATTACKS = ("zero_gradient", "untrue_gradient", "rough_score", "many_optima", "custom_backward")
 
 
 SCORES = ("two_calls_differ", "score_drifts", "batch_matters", "lost_by_rounding")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +27,7 @@ from rood.attacks.square import Square
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError
+from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
 from rood.threat import L2, LEVELS, Linf, Threat, to_8_bit
 
@@ -36,6 +38,9 @@ FEW = 8  # of these, for the expensive measurements
 NUDGES = (1e-4, 2e-5, 4e-6)
 STRIDES = (0.1, 0.025)  # of eps: steps of the size that attacks take
 DRAWS = 16  # calls whose mean is the score of a detector that is declared stochastic
+STEPS = 17  # on the way back from an attacked image
+SHARES = (1.0, 0.5)  # of the pixels that go
+ROUNDING = 1e-5  # of a score: less is no fall
 QUERIES = 50  # of random search, per image
 BLIND = Square(queries=200)  # continues from the attacked image without gradients
 QUICK, STANDARD = WorstOf(tier="quick"), WorstOf(tier="standard")
@@ -147,6 +152,27 @@ class Examination:
             kept.append((self.goal(there) - here) / promised)
         return torch.stack(kept).amax(dim=0)
 
+    @torch.no_grad()
+    def way_back(self, x: Images, found: Images) -> dict[str, Tensor]:
+        """How much of a fall the goal regains as pixels move from the attacked image towards x and
+        past it, at the same speed: all of them, or a random half.
+        """
+        regained = x.new_zeros(len(x), len(SHARES))
+        if len(x) == 0 or self.goal.stochastic:
+            return {"regained": regained}
+        source = self.draws("way back")
+        noise = Noise(x, source)
+        # uneven steps: even ones would miss a period of their length
+        places = (torch.arange(STEPS) + torch.rand(STEPS, generator=source)) / STEPS
+        towards = torch.where(found == x, 0.5 - x, x - found).sign()
+        gain = self.goal(found) - self.goal(x)
+        for line, share in enumerate(SHARES):
+            along = self.threat.eps * self.threat.ascent(towards) * (noise.uniform() < share)
+            points = (self.threat.project(found + t * along, x) for t in (0, *places.tolist()))
+            values = torch.stack(list(map(self.goal, points)), dim=1)
+            regained[:, line] = recovery(values, gain)
+        return {"regained": regained}
+
     def _has_custom_backward(self, x: Images) -> bool:
         """Whether a backward pass of somebody's own is part of the score's gradient."""
         watch = _Hooks()
@@ -207,6 +233,20 @@ class Examination:
         for part in (slice(0, None, 2), slice(1, None, 2))[: len(x)]:
             scores[part] = self.score(x[part])
         return scores
+
+
+def recovery(values: Float[Tensor, "b n"], least: Scores) -> Scores:
+    """The largest share of a fall from the first value that a row regains later.
+
+    Falls of less than `least` count as that large, and so do those by rounding.
+    """
+    values = values.double()
+    first = values[:, :1]
+    lowest = values.cummin(dim=1).values
+    fall = torch.maximum(first - lowest, least.double()[:, None])
+    fall = torch.maximum(fall, ROUNDING * first.abs())
+    share = (torch.minimum(values, first) - lowest) / fall
+    return share.nan_to_num(0, 0, 0).amax(dim=1).to(least)
 
 
 class _Hooks(TorchFunctionMode):

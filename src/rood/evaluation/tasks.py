@@ -286,6 +286,7 @@ class SetAttack:
             "control_before": before[some],
             "control_after": alone[some],
             **exam.gradient(x, attacked, some),
+            **exam.way_back(x[some], attacked[some]),
             **self._kept(best, x, some, exam.usual(x[some])),
         }
         if self.other_side is not None:

@@ -15,7 +15,7 @@ class BaseOnly(ShareCheck):
     crafted for the base should carry it as a failure.
     """
 
-    place = 12
+    place = 13
     warn, fail = 0.10, 0.50
     needs = "again"
     wording = Wording(

@@ -8,7 +8,7 @@ class BatchMatters(SetCheck):
     images, in standard deviations of the set's clean scores, less what two calls differ.
     """
 
-    place = 10
+    place = 11
     warn, fail = 0.001, 0.05
     needs = "again"
     wording = Wording(

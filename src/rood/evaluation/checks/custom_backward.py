@@ -18,7 +18,7 @@ class CustomBackward(SetCheck):
     (`zero_gradient`, `untrue_gradient`, `rough_score`), and says where to look.
     """
 
-    place = 4
+    place = 5
     warn, fail = 0.0, math.inf
     needs = "custom_backward"
     wording = Wording(

@@ -14,7 +14,7 @@ class FarFromZero(SetCheck):
     of its norm. Attacks by few queries fail it, rightly.
     """
 
-    place = 15
+    place = 16
     warn, fail = 0.25, 0.40
     needs = "far"
     wording = Wording(

@@ -10,7 +10,7 @@ class LeftTheThreatModel(SetCheck):
     pixel range.
     """
 
-    place = 7
+    place = 8
     warn, fail = 0.0, 0.0
     wording = Wording(
         title="Left the threat model",

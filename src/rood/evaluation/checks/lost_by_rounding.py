@@ -13,7 +13,7 @@ class LostByRounding(SetCheck):
     come in whole levels are rounded first.
     """
 
-    place = 13
+    place = 14
     warn, fail = 0.10, math.inf
     needs = "again"
     wording = Wording(

@@ -11,7 +11,7 @@ class MoreStepsGain(SetCheck):
     does not count. The number includes the points found.
     """
 
-    place = 14
+    place = 15
     warn, fail = 0.05, 0.15
     needs = "more"
     wording = Wording(

@@ -8,7 +8,7 @@ from rood.evaluation.checks.base import Case, Check, Wording
 class OneSideOnly(Check):
     """1 where no row has both sides attacked, else 0."""
 
-    place = 18
+    place = 19
     warn, fail = 0.0, math.inf
     wording = Wording(
         title="Only one side was attacked",

@@ -8,7 +8,7 @@ from rood.evaluation.checks.base import Case, Check, Wording
 class RisesWithEps(Check):
     """Largest rise of the AUROC from one eps to the next."""
 
-    place = 17
+    place = 18
     warn, fail = 0.01, 0.05
     wording = Wording(
         title="A larger budget helps the detector",

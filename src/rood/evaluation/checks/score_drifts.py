@@ -9,7 +9,7 @@ class ScoreDrifts(SetCheck):
     what two calls differ; the larger of the two steps counts.
     """
 
-    place = 9
+    place = 10
     warn, fail = 0.001, 0.05
     needs = "later"
     wording = Wording(

@@ -17,7 +17,7 @@ from rood.evaluation.checks.base import (
 class TiedScores(Check):
     """Share of the clean scores that another image of the same set has too."""
 
-    place = 16
+    place = 17
     warn, fail = 0.02, 0.10
     tested = True
     wording = Wording(

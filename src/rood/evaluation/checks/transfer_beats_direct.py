@@ -22,7 +22,7 @@ class TransferBeatsDirect(ShareCheck):
     It passes where nothing else leads further still: see `too_good`.
     """
 
-    place = 11
+    place = 12
     warn, fail = 0.10, math.inf
     needs = "again"
     wording = Wording(

@@ -12,7 +12,7 @@ class TwoCallsDiffer(SetCheck):
     fails.
     """
 
-    place = 8
+    place = 9
     warn, fail = 0.001, 0.05
     needs = "again"
     wording = Wording(
