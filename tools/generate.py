@@ -21,6 +21,7 @@ from tools import (
     flags,
     intervals,
     performance,
+    reliability,
     reproduction,
     settings,
     trained_systems,
@@ -78,6 +79,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield evidence / "detectors.md", tables.page()
     yield evidence / "attack-strength.md", attack_strength.page()
     yield evidence / "intervals.md", intervals.page()
+    yield evidence / "reliability.md", reliability.page()
     yield evidence / "zoo.md", zoo.page()
     yield evidence / "performance.md", performance.page()
     for name, text in reproduction.pages():

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import rood_papers as reproduce
 from rood.cli import app
 from rood.detectors import MSP
-from rood.errors import InputError, ResultsError, UnknownNameError
+from rood.errors import InputError, ResultsError, RoodWarning, UnknownNameError
 from rood.metrics import Interval
 from rood.models import backbones, checkpoint
 from rood.models.wrap import wrap
@@ -106,6 +106,39 @@ def test_a_part_that_was_cut_short_comes_again_and_no_row_twice(tmp_path, cut):
     again.run(tmp_path)
     assert again.made == ["b"]
     assert sorted(map(str, numbers(tmp_path))) == whole
+
+
+def test_a_part_whose_rows_were_changed_is_run_again(tmp_path):
+    Toy().run(tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    whole = sorted(rows.read_text().splitlines())
+    rows.write_text(rows.read_text().replace("0.7", "0.9", 1))
+    assert sorted(rows.read_text().splitlines()) != whole
+    again = Toy()
+    with pytest.warns(RoodWarning, match=r"rows of toy/table1 \w in .* were changed: they are run"):
+        again.run(tmp_path)
+    assert len(again.made) == 1
+    assert sorted(rows.read_text().splitlines()) == whole
+
+
+def test_parts_of_rood_0_1_have_no_checksum(tmp_path):
+    Toy().run(tmp_path)
+    parts = tmp_path / "parts.jsonl"
+    said = [json.loads(line) for line in parts.read_text().splitlines()]
+    old = [{k: v for k, v in p.items() if k != "sha256"} for p in said]
+    parts.write_text("".join(json.dumps(p) + "\n" for p in old))
+    again = Toy()
+    again.run(tmp_path)
+    assert again.made == []
+
+
+@pytest.mark.parametrize("line", ["7", "{}", '{"experiment": [], "part": "a", "seconds": 1}', "{"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "parts.jsonl"])
+def test_a_line_that_is_none_is_one_sentence(tmp_path, name, line):
+    Toy().run(tmp_path)
+    with (tmp_path / name).open("a") as file:
+        file.write(line + "\n")
+    refused(ResultsError, "remove the line and run again", Toy().run, tmp_path)
 
 
 def test_what_is_not_to_be_had_has_a_reason_and_no_number_and_is_tried_again(tmp_path):

@@ -16,18 +16,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO
+from zipfile import ZipFile
 
 from rood.errors import DataError, RoodWarning
 
 LINK = "a link stands there, which rood does not follow: remove the link"
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how text begins that a spreadsheet runs
+TEXT = 64 << 20  # bytes that a file of text may have: cards, settings, lists
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 def expanded(text: str) -> Path:
     """The path with ~ and $VARIABLES replaced, unless a file with the literal name exists."""
     literal = Path(os.path.expanduser(text))
-    if literal.exists():
+    if os.path.exists(literal):
         return literal
     path = os.path.expandvars(literal)
     if missing := re.search(r"\$(\w+|\{\w+\})", path):
@@ -63,9 +65,39 @@ def from_spreadsheets(cell: str) -> str:
     return cell[1:] if formula else cell
 
 
+@contextmanager
+def opened(path: Path, most: int | None = None) -> Iterator[BinaryIO]:
+    """A regular file to read, of at most `most` bytes; OSError for anything else, at once."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_regular(descriptor, most)
+    except OSError:
+        os.close(descriptor)
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def content(path: Path, most: int = TEXT) -> bytes:
+    """The content of a regular file of at most `most` bytes; OSError for anything else."""
+    with opened(path, most) as file:
+        return _read(file, most)
+
+
+def check_unpacked(archive: ZipFile) -> None:
+    """Refuse an archive whose members are packed: ours and torch's are not, a bomb's are."""
+    there = archive.fp.seek(0, os.SEEK_END) if archive.fp else 0
+    if (size := sum(m.file_size for m in archive.infolist())) > there:
+        raise Packed(f"expected members that are not packed, got {size:,} bytes from {there:,}")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file atomically; see `Folder.writing`."""
     Folder(path.parent).write(path.name, content)
+
+
+class Packed(ValueError):
+    """An archive that grows on reading."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +155,11 @@ class Folder:
         with self.appending(name) as file:
             file.write(content)
 
-    def read(self, name: str | PurePath) -> bytes:
-        """The content of a file."""
+    def read(self, name: str | PurePath, most: int = TEXT) -> bytes:
+        """The content of a file of at most `most` bytes."""
         with self._holder(name) as (at, last), os.fdopen(_open(last, os.O_RDONLY, at), "rb") as f:
-            return f.read()
+            _check_regular(f.fileno(), most)
+            return _read(f, most)
 
     def has(self, name: str | PurePath) -> bool:
         """Whether there is a regular file of this name; not by way of a link."""
@@ -154,8 +187,11 @@ class Folder:
             shutil.rmtree(last, dir_fd=at)
 
     @contextmanager
-    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[None]:
-        """Hold a lock, which a kill releases. BlockingIOError where another process holds it."""
+    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[int]:
+        """Hold a lock, which a kill releases. BlockingIOError where another process holds it.
+
+        Gives the descriptor of the lock's file, for `check_still_there`.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._holder(name) as (at, last):
             descriptor = _open(last, os.O_RDWR | os.O_CREAT, at)
@@ -166,13 +202,22 @@ class Folder:
                 if e.errno not in NO_LOCKS:
                     raise
                 _warn_of_no_locks(self.path)
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
 
+    def check_still_there(self, lock: int, name: str = ".lock") -> None:
+        """Refuse a folder that was deleted or replaced since it was locked."""
+        try:
+            same = os.path.samestat(os.fstat(lock), os.stat(self.path / name))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise OSError(errno.ESTALE, "it was deleted or replaced while rood was writing to it")
+
     def foreign(self, *ours: str) -> str | None:
         """The first entry that no pattern of `ours` matches; hidden ones aside."""
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):
             return None
         for name in sorted(os.listdir(self.path)):
             if not name.startswith(".") and not any(PurePath(name).match(p) for p in ours):
@@ -222,11 +267,28 @@ def _open(name: str, flags: int, at: int) -> int:
     except OSError:
         _refuse_link(name, at)
         raise
-    kind = os.fstat(descriptor).st_mode
-    if not (stat.S_ISDIR(kind) if flags & os.O_DIRECTORY else stat.S_ISREG(kind)):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", name)
+    if not flags & os.O_DIRECTORY:
+        try:
+            _check_regular(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
     return descriptor
+
+
+def _check_regular(descriptor: int, most: int | None = None) -> None:
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if most is not None and info.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {info.st_size:,} bytes, more than the {most:,} allowed")
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    if len(found := file.read(size + 1)) > min(size, most):  # it has grown
+        raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes allowed")
+    return found
 
 
 def _refuse_link(name: str, at: int) -> None:

@@ -5,13 +5,14 @@ import difflib
 import inspect
 import json
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rood._parsing import toml_file
 from rood.errors import ConfigError
 
 T = TypeVar("T")
@@ -25,12 +26,12 @@ def load(cls: type[T], path: Path) -> T:
 def read(path: Path) -> dict[str, Any]:
     """The content of a TOML file."""
     try:
-        return tomllib.loads(path.read_text())
+        return toml_file(path)
     except FileNotFoundError as e:
         raise ConfigError(f"expected a settings file at {path}, found none") from e
     except OSError as e:
         raise ConfigError(f"expected a settings file at {path}: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except ValueError as e:
         named = path.suffix == ".toml"
         hint = "" if named else f": name a network by --model {path}, images by --inside {path}"
         raise ConfigError(f"expected TOML in {path}, got something else: {e}{hint}") from e
@@ -40,9 +41,11 @@ def build(
     cls: type[T], values: Mapping[str, Any], where: str, keys: Mapping[str, str] | None = None
 ) -> T:
     """`cls(**values)` with each key and type checked; `keys` names fields otherwise in a file."""
-    keys = keys or {}
-    fields = {keys.get(name, name): name for name in typing.get_type_hints(cls)}
-    hints = {key: typing.get_type_hints(cls)[name] for key, name in fields.items()}
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: expected a table, got {values!r:.80}")
+    keys, kinds = keys or {}, _hints(cls)  # type: ignore[arg-type]  # a class is hashable
+    fields = {keys.get(name, name): name for name in kinds}
+    hints = {key: kinds[name] for key, name in fields.items()}
     for key in values:
         if key not in hints:
             close = difflib.get_close_matches(key, hints, n=1, cutoff=0.5)
@@ -52,6 +55,19 @@ def build(
         return cls(**{fields[k]: _convert(hints[k], v, f"{where}: {k}") for k, v in values.items()})
     except TypeError as e:
         raise ConfigError(f"{where}: {e}") from e
+
+
+def check(kinds: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
+    """Refuse an entry that is missing or of another type than `kinds` says; others may be there."""
+    for key, kind in kinds.items():
+        if key not in values:
+            raise ConfigError(f"{where}: expected {key!r}, got none")
+        _convert(kind, values[key], f"{where}: {key}")
+
+
+@lru_cache(maxsize=64)  # slow, and asked for each row of a table
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def arguments(
@@ -100,6 +116,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and isinstance(value, list):
         return tuple(_convert(args[0], v, where) for v in value)
+    if origin is list and isinstance(value, list):
+        return [_convert(args[0], v, where) for v in value]
     if origin is dict and isinstance(value, dict):
         return {k: _convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
     allowed = args if origin in (typing.Union, types.UnionType) else (hint,)
@@ -112,10 +130,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is typing.Literal:
         if value not in args:
             raise ConfigError(
-                f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}"
+                f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r:.80}"
             )
         return value
     if not any(type(value) is (typing.get_origin(a) or a) for a in allowed):
         name = getattr(hint, "__name__", str(hint))
-        raise ConfigError(f"{where}: expected {name}, got {value!r}")
+        raise ConfigError(f"{where}: expected {name}, got {value!r:.80}")
     return value

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from rood._files import write_whole
+from rood._parsing import json_file
 from rood.data.base import ImageSet
 from rood.data.given import AnyImages, image_set
 from rood.detectors import Detector, fit_all
@@ -194,7 +196,7 @@ class _Cache:
         self.values: dict[str, dict[str, float]] = {}
         if path is not None:
             self.key = " ".join([model.fingerprint(), *(s.fingerprint() for s in sets), rule])
-            self.values = _read(path) if path.exists() else {}
+            self.values = _read(path) if os.path.lexists(path) else {}
 
     def get(self, point: str) -> float | None:
         return self.values.get(self.key, {}).get(point)
@@ -207,7 +209,7 @@ class _Cache:
 
 def _read(path: Path) -> dict[str, dict[str, float]]:
     try:
-        found = json.loads(path.read_text())
+        found = json_file(path)
         return {str(k): {str(p): float(v) for p, v in part.items()} for k, part in found.items()}
-    except (ValueError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, TypeError, AttributeError) as e:
         raise InputError(f"expected tuned values in {path}, got something else: delete it") from e

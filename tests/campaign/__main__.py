@@ -5,18 +5,18 @@ import json
 import os
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from campaign import faults, flips, kills, sandbox, surfaces, together
-from campaign.forked import shared_out
+from campaign.forked import shared_out, warm_up
 from campaign.table import Case, Table
 from campaign.world import World, build
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("inputs", "kills", "flips", "faults", "together")
-INPUTS, FLIPS = 10_500, 420
+FLIPS = 420
 
 
 def main(arguments: list[str]) -> int:
@@ -41,50 +41,54 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    _warm_up()
-    start = time.monotonic()
+    warm_up()
     world = build(sandbox.SCRATCH / "campaign")
-    chosen = [c for g in options.groups or GROUPS for c in _cases(world, g) if options.row in c.row]
+    passed = True
+    for group in options.groups or GROUPS:
+        start = time.monotonic()
+        table = _tried(world, group, options)
+        minutes = round((time.monotonic() - start) / 60, 1)
+        print(f"\n{table}\n{minutes} minutes, {options.workers} workers", flush=True)
+        facts = {"memory": table.memory, "minutes": minutes, "share": options.share}
+        _keep([*table.rows(), {"group": group, "row": "", **facts, "workers": options.workers}])
+        passed &= table.passed()
+    return 0 if passed else 1
+
+
+def _tried(world: World, group: str, options: argparse.Namespace) -> Table:
+    chosen = [c for c in _cases(world, group) if options.row in c.row]
     some = chosen[:: max(1, round(1 / options.share))]
-    print(f"{len(some)} cases", flush=True)
+    print(f"{group}: {len(some)} cases", flush=True)
     table = Table()
     for found in shared_out(some, Case.tried, options.workers):
         table.add(found)
         if table.bad and table.bad[-1] is found:
-            print(
-                f"--- {found['kind']}: {found['row']}: {found['name']}\n{found['said']}", flush=True
-            )
-    minutes = (time.monotonic() - start) / 60
-    print(f"\n{table}\n{minutes:.1f} minutes, {options.workers} workers")
-    facts = {"memory": table.memory, "minutes": round(minutes, 1), "share": options.share}
-    if sandbox.ROWS in os.environ:  # a file that was opened outside
-        with os.fdopen(int(os.environ[sandbox.ROWS]), "w") as file:
-            file.writelines(json.dumps(r) + "\n" for r in [*table.rows(), {"group": "", **facts}])
-    return 0 if table.passed() else 1
+            what = f"{found['kind']}: {found['row']}: {found['name']}"
+            print(f"--- {what}\n{found['said']}", flush=True)
+    return table
+
+
+def _keep(rows: list[dict[str, Any]]) -> None:
+    """Write the rows of a group beside those of others, into a file that was opened outside."""
+    if sandbox.ROWS not in os.environ:
+        return
+    with os.fdopen(os.dup(int(os.environ[sandbox.ROWS])), "a+") as file:
+        file.seek(0)
+        kept = [r for r in map(json.loads, file) if r["group"] != rows[0]["group"]]
+        file.truncate(0)
+        file.writelines(json.dumps(r) + "\n" for r in [*kept, *rows])
 
 
 def _cases(world: World, group: str) -> Iterator[Case]:
     if group in ("inputs", "flips") and not (world.root / "interrupted").exists():
         flips.interrupt(world)
     return {
-        "inputs": lambda: surfaces.cases(world, INPUTS),
+        "inputs": lambda: surfaces.cases(world),
         "kills": lambda: kills.cases(world),
         "flips": lambda: flips.cases(world, FLIPS),
         "faults": lambda: faults.cases(world),
         "together": lambda: together.cases(world),
     }[group]()
-
-
-def _warm_up() -> None:
-    """Import once what every child needs; torch alone takes seconds."""
-    for name in ("ROOD_DATA", "ROOD_CIFAR10", "ROOD_ZOO", "ROOD_CACHE"):
-        os.environ.pop(name, None)
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import torch
-
-    import rood_papers.framework.run  # noqa: F401
-
-    torch.set_num_threads(1)
 
 
 if __name__ == "__main__":

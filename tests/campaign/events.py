@@ -8,6 +8,7 @@ from typing import Any
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 Act = Callable[[int], None]  # gets the number of the event, from 0
+_safe: dict[int, int] = {}  # by inode: the bytes of a file that an fsync has put on the disk
 
 
 def at_each_event(act: Act) -> None:
@@ -35,6 +36,9 @@ def at_each_event(act: Act) -> None:
             if name == "fsync":  # a rename is an event of Python's own
                 happen()
             result = usual(*args, **more)
+            if name == "fsync":
+                info = os.fstat(*args)
+                _safe[info.st_ino] = info.st_size
             happen()
             return result
 
@@ -53,11 +57,11 @@ def _writes(path: object, mode: object, flags: object) -> bool:
 
 
 def tear(folder: str) -> None:
-    """Cut every file that is open for writing in half, as a power cut may before an fsync."""
+    """Halve what no fsync has made safe of files that are open, as a power cut may."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             name, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
             if stat.S_ISREG(info.st_mode) and name.startswith(folder) and info.st_size:
-                os.ftruncate(fd, info.st_size // 2)
+                os.ftruncate(fd, (_safe.get(info.st_ino, 0) + info.st_size) // 2)
         except OSError:  # closed meanwhile, or open for reading
             continue

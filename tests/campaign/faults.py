@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.events import at_each_event
+from campaign.forked import command, forked
 from campaign.kills import events, finished
 from campaign.table import Case, Verdict
 from campaign.world import COMMANDS, World
@@ -189,12 +190,12 @@ def linked(world: World, name: str, target: str) -> Verdict:
     """A folder from a stranger, in which one file is a link to a file of ours."""
     with world.folder() as folder:
         victim = folder / "victim"
-        victim.write_text("precious\n")
+        victim.write_bytes(PRECIOUS)
         place = folder / "out" / target
         place.parent.mkdir(parents=True)
         place.symlink_to(victim)
         ended = world.run(name, folder)
-        if not victim.exists() or victim.read_text() != "precious\n":
+        if not victim.exists() or victim.read_bytes() != PRECIOUS:
             return Verdict("silently wrong", f"wrote through the link {target}\n{ended.said}")
         if ended.how == "value":
             wrong = world.differs(name, folder / "out")
@@ -202,11 +203,13 @@ def linked(world: World, name: str, target: str) -> Verdict:
         return Verdict("clean error" if ended.how == "refused" else ended.how, ended.said)
 
 
+PRECIOUS = b"precious\n"
 NETWORK = """
 import sys
 import torch
 class Net(torch.nn.Module):
     def forward(self, x):
+        open("called", "w").close()
         {}
 def make():
     return Net()
@@ -218,23 +221,20 @@ def gate(world: World, word: str) -> Verdict:
     """A network that ends the process must not make a gate pass."""
     with world.folder() as folder:
         (folder / "ends.py").write_text(NETWORK.format(ENDS[word]))
-        start = [
-            "--fail-under",
-            "0.5",
-            "--model",
-            "ends:make",
-            "--mean",
-            "0.5,0.5,0.5",
-            "--std",
-            "0.5,0.5,0.5",
-        ]
-        ended = world.run("audit", folder, *start, before=lambda: sys.path.insert(0, str(folder)))
-        if ended.how == "value":
-            return Verdict("silently wrong", f"the gate has passed\n{ended.said}")
+        start = world.arguments("audit")
+        start[start.index("--model") + 1] = "ends:make"
+        gate = ("--fail-under", "0.5", "--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5")
+
+        def work() -> None:
+            os.chdir(folder)
+            command([*start, *gate])
+
+        ended = forked(work)
+        if ended.how == "value" or not (folder / "called").exists():
+            return Verdict("silently wrong", f"the gate has passed, or not begun\n{ended.said}")
         stopped = ended.how == "traceback" and "stopped:" in ended.said  # exit code 130
-        return Verdict(
-            "clean error" if stopped or ended.how == "refused" else ended.how, ended.said
-        )
+        kind = "clean error" if stopped or ended.how == "refused" else ended.how
+        return Verdict(kind, ended.said)
 
 
 class _mounted:

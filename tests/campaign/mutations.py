@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rood.models import checkpoint
+
 Change = Callable[[bytes, random.Random], bytes]
 
 DEEP = 100_000  # levels of nesting
@@ -111,6 +113,19 @@ def spoil_json(raw: bytes, rng: random.Random) -> bytes:
     return text.encode()
 
 
+def resealed(seal: str) -> Change:
+    """Changes of a JSON text whose checksum fits again: what a stranger may send on purpose."""
+
+    def change(raw: bytes, rng: random.Random) -> bytes:
+        spoilt = spoil_json(raw, rng)
+        try:
+            return checkpoint.sealed(json.loads(spoilt), seal)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return spoilt
+
+    return change
+
+
 def _spots(value: Any) -> list[tuple[Any, Any]]:
     inner = (
         value.items()
@@ -187,19 +202,29 @@ def spoil_zip(raw: bytes, rng: random.Random) -> bytes:
             + rng.choice((b"\x01\x00", b"\xff\xff", b"\x63\x00", b"\x00\x00"))
             + raw[at + 2 :]
         )
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        chosen = rng.choice(archive.namelist())
+    how = rng.choice((spoil_bytes, _spoil_array))
+    name = chosen if rng.random() < 0.9 else "../../x.npy"
+    left_out = rng.random() < 0.1
+    return rewritten(raw, lambda data: how(data, rng), chosen, None if left_out else name)
+
+
+def rewritten(
+    raw: bytes, change: Callable[[bytes], bytes], chosen: str | None = None, name: str | None = ""
+) -> bytes:
+    """A zip archive with one member changed, or all; under another name, or left out by None."""
     made = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(raw)) as old,
-        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new,
+        zipfile.ZipFile(made, "w") as new,
     ):
-        names = old.namelist()
-        chosen = rng.choice(names)
-        for name in names:
-            data = old.read(name)
-            if name == chosen:
-                data = rng.choice((spoil_bytes, _spoil_array))(data, rng)
-            if name != chosen or rng.random() < 0.9:
-                new.writestr(name if name != chosen or rng.random() < 0.9 else "../../x.npy", data)
+        for member in old.namelist():
+            kind = old.getinfo(member).compress_type
+            if chosen not in (None, member):
+                new.writestr(member, old.read(member), kind)
+            elif name is not None:
+                new.writestr(name or member, change(old.read(member)), kind)
     return made.getvalue()
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 INSIDE = "ROOD_CAMPAIGN_SANDBOX"
 ROWS = "ROOD_CAMPAIGN_ROWS"  # the descriptor of a file that the sandbox may write
@@ -43,20 +44,24 @@ def enter(arguments: list[str], rows: Path | None) -> int:
         print(REFUSAL.format(why), file=sys.stderr)
         return 1
     place = {"HOME": "/tmp", "TMPDIR": "/tmp", INSIDE: "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    run = [*SPACES, "sh", "-c", SCRIPT, "sh", sys.executable, "-m", "campaign", *arguments]
+    again = [sys.executable, "-m", "campaign", *arguments]
     if rows is None:
-        return subprocess.run(run, env=os.environ | place, check=False).returncode
-    with rows.open("w") as file:
+        return run(again, env=os.environ | place).returncode
+    with rows.open("a+") as file:
         place[ROWS] = str(file.fileno())
-        opened = (file.fileno(),)
-        return subprocess.run(run, env=os.environ | place, pass_fds=opened, check=False).returncode
+        return run(again, env=os.environ | place, pass_fds=(file.fileno(),)).returncode
+
+
+def run(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command where nothing but memory can be written."""
+    inside = [*SPACES, "sh", "-c", SCRIPT, "sh", *command]
+    return subprocess.run(inside, check=False, **more)
 
 
 def reason_against() -> str:
     """Why there can be no sandbox here; empty where there can."""
     try:
-        command = [*SPACES, "sh", "-c", SCRIPT, "sh", "true"]
-        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+        tried = run(["true"], capture_output=True, text=True)
     except OSError as e:
         return str(e)
     said = tried.stderr.strip().splitlines() or ["no reason given"]

@@ -14,7 +14,11 @@ from campaign.flips import checkpoint, compared, guarded
 from campaign.forked import Ending, command, forked
 from campaign.table import Case, Verdict
 from campaign.world import World
+from rood.guard import disk
+from rood.models.checkpoint import SEAL as CARD_SEAL
 
+GUARD = "reference/fit/out/guard.json"
+STATE = "interrupted/train/out/net.safetensors.training/state.json"
 Reader = Callable[[Path], Any]  # gets the changed file; its value is what rood understood
 
 
@@ -27,7 +31,7 @@ class Surface:
     read: Reader
     changes: tuple[m.Change, ...]
     protected: bool  # by a checksum: another value than before is silently wrong
-    share: int = 1  # of the inputs
+    inputs: int  # how many changed files to try
 
 
 def surfaces() -> tuple[Surface, ...]:
@@ -40,55 +44,60 @@ def surfaces() -> tuple[Surface, ...]:
     text, archive = (m.spoil_text, m.spoil_bytes), (m.spoil_zip,)
     audit, attack, rows = "reference/audit/out", "reference/attack/out", "rows.jsonl"
     return (
-        Surface("audit.toml", "files/audit.toml", _planned, (m.spoil_toml, m.spoil_text), False, 2),
-        Surface("train.toml", "files/train.toml", _recipe, (m.spoil_toml, m.spoil_text), False, 2),
-        Surface("checkpoint card", "files/net.json", _card, json, True, 2),
-        Surface("checkpoint weights", "files/net.safetensors", checkpoint, tensors, True, 2),
-        Surface("weights of others", "files/other.safetensors", _state, tensors, False),
-        Surface("weights .pth", "files/other.pth", _state, archive, False),
-        Surface("npz images", "files/packed.npz", _images("npz"), archive, False, 2),
-        Surface("image list", "files/list.txt", _images("imglist"), text, False),
-        Surface("image png", "files/pictures/a/0.png", _pictures, (m.spoil_bytes,), False),
-        Surface("image jpeg", "files/pictures/b/1.jpeg", _pictures, (m.spoil_bytes,), False),
-        Surface("image webp", "files/pictures/c/2.webp", _pictures, (m.spoil_bytes,), False),
-        Surface("image tiff", "files/pictures/a/3.tiff", _pictures, (m.spoil_bytes,), False),
-        Surface("image gif", "files/pictures/b/4.gif", _pictures, (m.spoil_bytes,), False),
-        Surface("guard card", "reference/fit/out/guard.json", _guard, json, True, 2),
-        Surface("guard tensors", "reference/fit/out/detector.safetensors", _guard, tensors, True),
-        Surface("results rows", f"{audit}/{rows}", _report, lines, False, 2),
-        Surface("results manifest", f"{audit}/manifest.json", _report, json, False, 2),
-        Surface("results scores", f"{audit}/scores", _report, tensors, False),
-        Surface("results examples", f"{audit}/examples", _report, tensors, False),
-        Surface("attack table", f"{attack}/scores.csv", _again("attack"), text, True),
-        Surface("attack manifest", f"{attack}/manifest.json", _again("attack"), json, True),
         Surface(
-            "training state",
-            "interrupted/train/out/net.safetensors.training/state.json",
-            _again("train"),
-            json,
-            True,
+            "audit.toml", "files/audit.toml", _planned, (m.spoil_toml, m.spoil_text), False, 500
         ),
-        Surface("reproduction rows", f"reference/reproduce/out/{rows}", _page, lines, False),
-        Surface("reproduction parts", "reference/reproduce/out/parts.jsonl", _page, lines, False),
-        Surface("cache card", "cache/*.json", _cached, json, True),
-        Surface("cache pixels", "cache/*.npy", _cached, (m.spoil_bytes,), True),
+        Surface(
+            "train.toml", "files/train.toml", _recipe, (m.spoil_toml, m.spoil_text), False, 600
+        ),
+        Surface("checkpoint card", "files/net.json", _card, json, True, 900),
+        Surface(
+            "card of a stranger", "files/net.json", _card, (m.resealed(CARD_SEAL),), False, 900
+        ),
+        Surface("checkpoint weights", "files/net.safetensors", checkpoint, tensors, True, 900),
+        Surface("weights of others", "files/other.safetensors", _state, tensors, False, 700),
+        Surface("weights .pth", "files/other.pth", _state, archive, False, 700),
+        Surface("program .pt2", "files/program.pt2", _program, archive, False, 200),
+        Surface("program .pt", "files/program.pt", _program, archive, False, 200),
+        Surface("npz images", "files/packed.npz", _images("npz"), archive, False, 1200),
+        Surface("image list", "files/list.txt", _images("imglist"), text, False, 600),
+        Surface("image png", "files/pictures/a/0.png", _pictures, (m.spoil_bytes,), False, 400),
+        Surface("image jpeg", "files/pictures/b/1.jpeg", _pictures, (m.spoil_bytes,), False, 400),
+        Surface("image webp", "files/pictures/c/2.webp", _pictures, (m.spoil_bytes,), False, 400),
+        Surface("image tiff", "files/pictures/a/3.tiff", _pictures, (m.spoil_bytes,), False, 400),
+        Surface("image gif", "files/pictures/b/4.gif", _pictures, (m.spoil_bytes,), False, 400),
+        Surface("guard card", GUARD, _guard, json, True, 500),
+        Surface("guard of a stranger", GUARD, _guard, (m.resealed(disk.SEAL),), False, 700),
+        Surface(
+            "guard tensors", "reference/fit/out/detector.safetensors", _guard, tensors, True, 400
+        ),
+        Surface("results rows", f"{audit}/{rows}", _report, lines, False, 400),
+        Surface("results manifest", f"{audit}/manifest.json", _report, json, False, 300),
+        Surface("results scores", f"{audit}/scores", _report, tensors, False, 120),
+        Surface("results examples", f"{audit}/examples", _report, tensors, False, 120),
+        Surface("attack table", f"{attack}/scores.csv", _again("attack"), text, True, 80),
+        Surface("attack manifest", f"{attack}/manifest.json", _again("attack"), json, True, 80),
+        Surface("training state", STATE, _again("train"), json, True, 80),
+        Surface("state of a stranger", STATE, _again("train"), (m.resealed(CARD_SEAL),), False, 80),
+        Surface("reproduction rows", f"reference/reproduce/out/{rows}", _page, lines, False, 60),
+        Surface(
+            "reproduction parts", "reference/reproduce/out/parts.jsonl", _page, lines, False, 60
+        ),
+        Surface("cache card", "cache/*.json", _cached, json, True, 300),
+        Surface("cache pixels", "cache/*.npy", _cached, (m.spoil_bytes,), True, 200),
     )
 
 
-def cases(world: World, inputs: int) -> Iterator[Case]:
-    """At least `inputs` mutated files and options, the same ones every time."""
-    found = surfaces()
-    odd = len(m.odd_kinds())
-    parts = sum(s.share for s in found) + OPTION_SHARE
-    each = -(-inputs // parts)
-    for surface in found:
+def cases(world: World) -> Iterator[Case]:
+    """Mutated files and options, the same ones every time."""
+    part = functools.partial
+    for surface in surfaces():
         for what in m.odd_kinds():
-            yield Case("inputs", surface.name, what, functools.partial(_odd, world, surface, what))
-        for seed in range(each * surface.share - odd):
-            judge = functools.partial(mutated, world, surface, seed)
-            yield Case("inputs", surface.name, str(seed), judge)
-    for seed in range(each * OPTION_SHARE):
-        yield Case("inputs", "options", str(seed), functools.partial(option, world, seed))
+            yield Case("inputs", surface.name, what, part(_odd, world, surface, what))
+        for seed in range(surface.inputs - len(m.odd_kinds())):
+            yield Case("inputs", surface.name, str(seed), part(mutated, world, surface, seed))
+    for seed in range(OPTION_INPUTS):
+        yield Case("inputs", "options", str(seed), part(option, world, seed))
 
 
 def mutated(world: World, surface: Surface, seed: int) -> Verdict:
@@ -181,6 +190,16 @@ def _state(path: Path) -> Any:
     return {k: [list(v.shape), str(v.dtype)] for k, v in load_state(path).items()}
 
 
+def _program(path: Path) -> Any:
+    from rood.errors import TrustError
+    from rood.models.load import find_network
+
+    try:
+        return find_network(str(path)).name
+    except TrustError:  # rood would let torch read it
+        return "trusted"
+
+
 def _images(kind: str) -> Reader:
     def read(path: Path) -> Any:
         from rood import data
@@ -241,7 +260,7 @@ def _cached(path: Path) -> Any:
 
 # --- options of the command line ---
 
-OPTION_SHARE = 2
+OPTION_INPUTS = 520
 OPTIONS = {
     "--model": "digits-ce",
     "--mean": "0.5,0.5,0.5",

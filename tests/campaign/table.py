@@ -1,5 +1,6 @@
 """What is counted: one case, its verdict, and the table of all."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -37,11 +38,19 @@ class Case:
 
     def tried(self) -> dict[str, Any]:
         """Judge it; what is to be written down."""
+        start = _cpu()
         verdict = self.judge()
         assert verdict.kind in COLUMNS, verdict
         found = {"group": self.group, "row": self.row, "name": self.name, "kind": verdict.kind}
-        said = verdict.said[-2500:] if verdict.kind in BAD else ""
-        return found | {"said": said, "memory": verdict.memory}
+        said = verdict.said if verdict.kind in BAD else ""
+        if len(said) > 2500:
+            said = f"{said[:700]}\n...\n{said[-1800:]}"
+        return found | {"said": said, "memory": verdict.memory, "cpu": round(_cpu() - start, 3)}
+
+
+def _cpu() -> float:
+    """Seconds of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 @dataclass
@@ -50,12 +59,14 @@ class Table:
 
     counts: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     memory: int = 0  # the most that a refusal has taken
+    cpu: Counter[tuple[str, str]] = field(default_factory=Counter)  # seconds
     bad: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, found: dict[str, Any]) -> None:
         """Count one case."""
         row = self.counts.setdefault((found["group"], found["row"]), Counter())
         row[found["kind"]] += 1
+        self.cpu[found["group"], found["row"]] += found["cpu"]
         self.memory = max(self.memory, found["memory"])
         if found["kind"] in BAD or found["memory"] > MEMORY:
             self.bad.append(found)
@@ -63,8 +74,10 @@ class Table:
     def rows(self) -> list[dict[str, Any]]:
         """One record for each line of the table."""
         return [
-            {"group": group, "row": row, "tried": counts.total()} | {k: counts[k] for k in COLUMNS}
-            for (group, row), counts in sorted(self.counts.items())
+            {"group": key[0], "row": key[1], "tried": counts.total()}
+            | {k: counts[k] for k in COLUMNS}
+            | {"cpu_seconds": round(self.cpu[key], 1)}
+            for key, counts in sorted(self.counts.items())
         ]
 
     def passed(self) -> bool:
@@ -72,28 +85,27 @@ class Table:
         return bool(self.counts) and not self.bad
 
     def __str__(self) -> str:
-        lines = [("", "tried", *COLUMNS)]
+        shown = ("tried", *COLUMNS, "cpu_seconds")
+        lines = [("", *(c.replace("_", " ") for c in shown))]
         for r in [*self.rows(), *totals(self.rows())]:
             name = f"{r['group']}: {r['row']}" if r["row"] else f"{r['group']}, all"
-            lines.append((name, str(r["tried"]), *(str(r[k]) for k in COLUMNS)))
+            lines.append((name, *(str(r[k]) for k in shown)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        shown = [
+        text = [
             "  ".join(
                 c.ljust(w) if i == 0 else c.rjust(w)
                 for i, (c, w) in enumerate(zip(line, widths, strict=True))
             )
             for line in lines
         ]
-        shown.append(f"most memory of a refusal: {self.memory / 2**20:.0f} MB above idle")
-        return "\n".join(shown)
+        text.append(f"most memory of a refusal: {self.memory / 2**20:.0f} MB above idle")
+        return "\n".join(text)
 
 
 def totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The sums of each group."""
     sums: dict[str, Counter[str]] = {}
+    counted = ("tried", *COLUMNS, "cpu_seconds")
     for r in rows:
-        counts = sums.setdefault(r["group"], Counter())
-        counts.update({k: r[k] for k in ("tried", *COLUMNS)})
-    return [
-        {"group": g, "row": ""} | {k: c[k] for k in ("tried", *COLUMNS)} for g, c in sums.items()
-    ]
+        sums.setdefault(r["group"], Counter()).update({k: r[k] for k in counted})
+    return [{"group": g, "row": ""} | {k: round(c[k], 1) for k in counted} for g, c in sums.items()]

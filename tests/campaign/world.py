@@ -1,12 +1,14 @@
 """The commands that are disturbed, their small files, and what two clean runs agree on."""
 
 import hashlib
+import importlib
 import itertools
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,22 @@ class World:
 
         return forked(work)
 
+    def learn(self, name: str) -> None:
+        """Import what a command imports, so that its children need not do it each time."""
+
+        def work() -> list[str]:
+            os.chdir(folder)
+            with suppress(SystemExit):
+                command(self.arguments(name))
+            return sorted(sys.modules)
+
+        with self.folder() as folder:
+            ended = forked(work)
+        assert ended.how == "value", ended.said
+        for module in ended.value:
+            if module.partition(".")[0] in IMPORTED:
+                importlib.import_module(module)
+
     @contextmanager
     def folder(self, filled_with: Path | None = None) -> Iterator[Path]:
         """A new folder to run in, removed at the end; `out` may be a copy of another."""
@@ -130,25 +148,27 @@ class World:
         return ""
 
 
+IMPORTED = {"rood", "rood_papers", "jinja2", "markupsafe", "plotly", "rich", "PIL", "typer"}
 MEASURED = {"seconds", "hardware", "peak_memory"}  # differ from run to run
 REPRODUCED = ("liang/certificate", "--size", "tiny")
 COMMANDS = ("audit", "fit", "attack", "train", "reproduce")
 
 
-def build(root: Path, names: tuple[str, ...] = COMMANDS) -> World:
-    """Write the files, and run each command twice undisturbed."""
+def build(root: Path, names: tuple[str, ...] = COMMANDS, *, twice: bool = True) -> World:
+    """Write the files, and run commands undisturbed; twice, to know what two runs agree on."""
     world = World(root)
     world.files.mkdir(parents=True)
     ended = forked(lambda: _write_files(world.files))
     assert ended.how == "value", ended.said
     for name in names:
-        twice = []
-        for folder in (root / "reference" / name, root / "again" / name):
+        world.learn(name)
+        runs = []
+        for folder in (root / "reference" / name, root / "again" / name)[: 1 + twice]:
             folder.mkdir(parents=True)
             ended = world.run(name, folder)
             assert ended.how == "value", (name, ended)
-            twice.append(content(folder / "out"))
-        world.expected[name] = {k: v for k, v in twice[0].items() if twice[1].get(k) == v}
+            runs.append(content(folder / "out"))
+        world.expected[name] = {k: v for k, v in runs[0].items() if runs[-1].get(k) == v}
     return world
 
 
@@ -205,6 +225,7 @@ def _write_files(root: Path) -> None:
     np.savez_compressed(root / "packed.npz", images=eight_bit(x), labels=y.numpy())
     shutil.copy(root / "net.safetensors", root / "other.safetensors")
     save(load_state(root / "net.safetensors"), root / "other.pth")
+    _write_programs(root)
     names = []
     kinds = ("png", "jpeg", "webp", "tiff", "gif", "png")
     for i, pixels in enumerate(eight_bit(x[:6])):
@@ -217,6 +238,14 @@ def _write_files(root: Path) -> None:
     (root / "train.toml").write_text(TRAIN.replace("FILES", str(root)))
     os.environ["ROOD_CACHE"] = str(root.parent / "cache")
     data.load(f"folder:{root / 'pictures'}")
+
+
+def _write_programs(root: Path) -> None:
+    import torch
+
+    net, x = torch.nn.Linear(4, 3).eval(), torch.zeros(2, 4)
+    torch.export.save(torch.export.export(net, (x,)), root / "program.pt2")
+    torch.jit.trace(net, x).save(root / "program.pt")
 
 
 AUDIT = """model = ["FILES/net.safetensors"]

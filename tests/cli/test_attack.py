@@ -17,6 +17,7 @@ import torch
 from bad_input import class_folder, flat_folder, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from small_audit import eight_bit
 from typer.testing import CliRunner
 
@@ -208,6 +209,53 @@ def test_rows_and_files_that_were_lost_are_made_again(here):
     Path("out", "images", "00007.png").unlink()
     done()
     assert snapshot("out") == whole
+
+
+def damaged_image(here):
+    path = Path("out", "images", "00003.png")
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+
+
+def damaged_score(here):
+    path = Path("out", "scores.csv")
+    lines = path.read_text().splitlines(keepends=True)
+    column = lines[0].split(",").index("score_before")
+    cells = lines[8].split(",")
+    cells[column] = "0.125"
+    path.write_text("".join([*lines[:8], ",".join(cells), *lines[9:]]))
+
+
+def no_checksums(here):
+    """The table as rood 0.1 wrote it."""
+    path = Path("out", "scores.csv")
+    lines = path.read_text().splitlines()
+    path.write_text("".join(line.rpartition(",")[0] + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("change", [damaged_image, damaged_score, no_checksums])
+def test_what_a_continued_attack_keeps_is_compared_with_its_checksums(here, change):
+    done()
+    whole = snapshot("out")
+    change(here)
+    assert snapshot("out") != whole
+    result = done()
+    assert snapshot("out") == whole
+    assert ("note: rows or images of out are incomplete" in result.stderr) != (
+        change is no_checksums
+    )
+
+
+def test_damaged_images_of_an_archive_are_made_again(here):
+    done("--format", "npz")
+    whole = snapshot("out")
+    path = Path("out", "attacked.npz")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["images"][5] = 0
+    for change in (lambda: np.savez(path, **arrays), lambda: path.write_bytes(b"no archive")):
+        change()
+        assert "are made again" in done("--format", "npz").stderr
+        assert snapshot("out") == whole
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def spoilt_weights(here, how):
         save_file(state, path)
         card = json.loads(path.with_suffix(".json").read_text())
         card["sha256"] = checkpoint.sha256_of(path)
-        path.with_suffix(".json").write_text(json.dumps(card))
+        path.with_suffix(".json").write_bytes(checkpoint.sealed(card, checkpoint.SEAL))
     elif how == "no card":
         path.with_suffix(".json").unlink()
     return ["--model", str(path)]

@@ -270,6 +270,55 @@ class Net(nn.Module):
     assert result.stderr.startswith("stopped: " if "Keyboard" in end else "error: ")
 
 
+NETWORK = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(192, 3)
+
+    def forward(self, x):
+        if len(x) > 2:  # as more than the two images that try it out
+            raise ValueError("my own mistake")
+        return self.head(x.flatten(1))
+"""
+
+
+def test_a_traceback_of_the_users_code_stays_and_says_whose_it_is(files, tmp_path, monkeypatch):
+    (tmp_path / "breaks.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    command = small_command(files, tmp_path / "out")
+    command[command.index("--model") + 1] = "breaks:Net"
+    result = invoke(*command)
+    assert isinstance(result.exception, ValueError)
+    (note,) = result.exception.__notes__
+    assert note == f"this is raised by code that is not rood's: {tmp_path / 'breaks.py'}, line 11"
+
+
+def test_a_fault_of_rood_asks_to_be_reported(monkeypatch):
+    monkeypatch.setattr("rood.report.write_report", {}.__getitem__)
+    result = invoke("report", "somewhere")
+    assert isinstance(result.exception, KeyError)
+    (note,) = result.exception.__notes__
+    assert note.startswith(f"this is a fault of rood {rood.__version__}: please report it")
+
+
+@pytest.mark.parametrize("how", ["full", "broken", "closed"])
+def test_stdout_that_cannot_be_written_is_one_line(how):
+    command = f"{shlex.join([*ROOD, 'list', 'attacks'])} "
+    command += {"full": "> /dev/full", "broken": "| true", "closed": ">&-"}[how]
+    if how == "broken":
+        command = f"set -o pipefail; (sleep 0.2; {command.removesuffix('| true')}) | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=ENVIRONMENT)
+    if how == "closed":  # there is nobody to tell
+        assert (done.returncode, done.stderr) == (0, "")
+        return
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: cannot write to stdout (")
+
+
 def test_the_module_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "rood", "--version"], capture_output=True, env=ENVIRONMENT

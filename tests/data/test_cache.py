@@ -1,6 +1,7 @@
 """Decoded images are kept in ROOD_CACHE, and read again when anything has changed."""
 
 import errno
+import json
 
 import pytest
 from small_pictures import picture, pixels, save
@@ -43,6 +44,23 @@ def test_a_folder_is_decoded_once(folder, cache, monkeypatch):
     assert len(list(cache.glob("*.npy"))) == 1
     data.load(str(folder), shape=(3, 4, 4))
     assert len(list(cache.glob("*.npy"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("labels", [1, 0, 1, 0, 1, 0]), ("classes", ["b", "a"]), ("name", "other")),
+        *(("files", 7), ("labels", ["x"]), ("labels", [10**30]), ("notes", None)),
+    ],
+)
+def test_a_changed_card_is_read_past_and_repaired(folder, cache, key, value):
+    first = data.load(str(folder))
+    (card,) = cache.glob("*.json")
+    whole = card.read_text()
+    card.write_text(json.dumps(json.loads(whole) | {key: value}))
+    again = data.load(str(folder))
+    assert (again.labels.tolist(), again.classes) == (first.labels.tolist(), first.classes)
+    assert card.read_text() == whole
 
 
 def test_a_changed_folder_is_read_again(folder, cache, monkeypatch):

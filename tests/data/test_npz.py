@@ -2,7 +2,9 @@
 
 import json
 import os
+import zipfile
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,3 +194,50 @@ def test_an_array_of_an_archive_names_the_group_of_each_image(tmp_path):
     refused(DataError, "expected files in folders to group", data.load, path, groups="folder")
     says = "expected a column or array 'video' to group the images of 'stripes' by, got none"
     refused(DataError, says, data.load, "procedural:stripes,n=9", groups="video")
+
+
+def test_an_array_that_grows_is_refused_before_it_is_read(tmp_path):
+    shape = ((1 << 30) // 64 + 1, 8, 8)
+    head = BytesIO()
+    about = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, about)
+    with (
+        zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("images.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(head.getvalue())
+        for _ in range(256):
+            member.write(bytes(1 << 22))
+        member.write(bytes(64))
+    refused(
+        DataError, "if it is yours, save it with numpy.savez", data.load, str(tmp_path / "a.npz")
+    )
+
+
+@pytest.mark.parametrize("shape", ["(10**9, 4, 4)", "(-2, 4, 4)", "(1000000, 4, 4)"])
+def test_a_shape_that_the_array_does_not_have_is_refused(tmp_path, shape):
+    path = Path(archive(tmp_path / "a.npz", images=IMAGES))
+    with zipfile.ZipFile(path) as old:
+        content = old.read("images.npy")
+    head = content[10:128].decode().replace("(2, 4, 4)", shape)
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr(
+            "images.npy", content[:10] + head.rstrip().ljust(117).encode() + b"\n" + content[128:]
+        )
+    refused(DataError, "the file is damaged", data.load, str(path))
+
+
+@pytest.mark.parametrize(
+    "values", [{"shape": [10**9, 10**9, 3]}, {"shape": [0, 4]}, {"shape": "x"}, {"n": None}]
+)
+def test_a_packed_archive_whose_meta_is_odd_is_refused(tmp_path, values):
+    meta = {"encoding": "webp-lossless", "shape": [4, 4], "cols": 1, "per_sheet": 1, "n": 1}
+    path = archive(
+        tmp_path / "a.npz", meta=json.dumps(meta | values), webp_000=np.zeros(4, np.uint8)
+    )
+    refused(DataError, "does not match its `meta`", data.load, path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    refused(DataError, "expected an .npz file", data.load, str(tmp_path / "a.npz"))

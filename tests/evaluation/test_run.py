@@ -145,6 +145,16 @@ def test_a_flipped_bit_in_any_file_of_scores_changes_no_byte(case, undisturbed, 
     assert_same(out, undisturbed)
 
 
+def test_damaged_examples_are_made_again(case, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    for file in out.glob("examples/**/*.safetensors"):
+        flipped(file, 0.9)
+    with pytest.warns(RoodWarning, match="changed or damaged: it is measured anew"):
+        continued(case, out)
+    assert_same(out, undisturbed)
+
+
 def test_a_file_of_scores_without_a_checksum_is_measured_anew(case, undisturbed, tmp_path):
     out = tmp_path / "out"
     subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)

@@ -1,12 +1,16 @@
 """What an audit leaves on disk beside its rows, and what it refuses to begin."""
 
 import doctest
+import json
+import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from campaign.mutations import odd_kinds
 from report_folder import row
 from safetensors.numpy import load_file
 from toy_audit import THREATS, facts
@@ -14,7 +18,7 @@ from toy_audit import THREATS, facts
 import rood
 from rood.errors import ResultsError
 from rood.evaluation import store
-from rood.evaluation.store import Results, read_folder
+from rood.evaluation.store import Results, Store, read_folder
 from rood.report import write_report
 
 
@@ -107,10 +111,58 @@ def test_a_missing_or_empty_folder_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["{not json}\n", '{"model": "x"}\n', "[]\n", "\udcff\n"])
 def test_rows_that_are_none_are_one_sentence(tmp_path: Path, line: str) -> None:
     (tmp_path / "rows.jsonl").write_bytes(line.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ResultsError, match="expected one result per line"):
+    with pytest.raises(ResultsError, match="expected a Row in line 1"):
         write_report(tmp_path)
 
 
 def test_a_number_written_twice_counts_once_and_the_later_one_stands(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(row(value=0.2).line() + row(value=0.9).line())
     assert [r.value for r in read_folder(tmp_path).rows] == [0.9]
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_said(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+
+    def interrupted() -> None:
+        with store.opened({}):
+            shutil.rmtree(tmp_path / "out")
+            store.append("rows.jsonl", b"the rest\n")  # makes the folder again
+
+    with pytest.raises(ResultsError, match="it was deleted or replaced while rood was writing"):
+        interrupted()
+    with store.opened({}):
+        pass
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "manifest.json", "scores/a.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "huge", "zero"])
+def test_only_regular_files_of_ordinary_size_are_read(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(row(value=0.2).line())
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    odd_kinds()["endless" if kind == "zero" else kind](path)
+    if name == "rows.jsonl":
+        with pytest.raises(ResultsError):
+            write_report(tmp_path)
+    else:
+        assert write_report(tmp_path).exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model", []), ("value", "x"), ("low", {}), ("n_in", 0.5), ("side", "up"), ("more", 1)],
+)
+def test_fields_of_another_type_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    line = json.loads(row(value=0.2).line()) | {key: value}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError, match=r"expected a Row in line 1 .*: remove the line"):
+        write_report(tmp_path)
+
+
+def test_enormous_numbers_and_odd_names_are_shown(tmp_path: Path) -> None:
+    odd = {"model": "\ud800\u202e", "value": 1e308, "low": -math.inf, "n_in": 2**62}
+    line = json.loads(row(value=0.2).line()) | odd
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "manifest.json").write_text('{"notes": ["\\ud800"], "versions": 7, "cost": []}')
+    assert "\u202e" not in write_report(tmp_path).read_text()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def file(model: Model, tmp_path: Path) -> Path:
 
 def change_card(file: Path, **values: object) -> None:
     path = file.with_suffix(".json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_bytes(checkpoint.sealed(json.loads(path.read_text()) | values, checkpoint.SEAL))
 
 
 def change_weights(file: Path, **tensors: torch.Tensor) -> None:
@@ -152,8 +153,8 @@ def test_statistics_that_are_not_finite_are_refused(file: Path) -> None:
 
 
 def test_a_newer_format_is_refused(file: Path) -> None:
-    change_card(file, format=2)
-    refused(file, r"has format 2, this rood reads up to 1: update rood")
+    change_card(file, format=3)
+    refused(file, r"has format 3, this rood reads up to 2: update rood")
 
 
 def test_a_std_of_zero_is_refused(file: Path) -> None:
@@ -218,3 +219,74 @@ def test_a_truncated_state_dict_is_refused(tmp_path: Path) -> None:
 
 def test_safetensors_of_anybody_are_read(file: Path) -> None:
     assert "head.weight" in checkpoint.load_state(file)
+
+
+def rewritten(file: Path, **values: object) -> None:
+    """Change the card as an editor does, which leaves its hash as it was."""
+    path = file.with_suffix(".json")
+    card = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({k: v for k, v in card.items() if v is not None}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"mean": [0.2]}, {"std": [0.4]}, {"classes": ["1", "0", "2"]}, {checkpoint.SEAL: None}],
+)
+def test_a_card_that_was_edited_is_refused(file: Path, values: dict[str, object]) -> None:
+    rewritten(file, **values)
+    refused(file, r"net\.json' was changed: expected sha256")
+
+
+def test_a_card_of_rood_0_1_has_no_hash(model: Model, file: Path) -> None:
+    rewritten(file, **{checkpoint.SEAL: None, "format": 1})
+    assert checkpoint.load(file).fingerprint() == model.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"classes": 10**9}, {"width": 10**6}, {"features": -5}, {"depth": 10**9}]
+)
+def test_sizes_are_compared_before_anything_is_allocated(
+    file: Path, settings: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = checkpoint.read_card(file)
+    change_card(file, settings=card["settings"] | settings)
+    monkeypatch.setattr(backbones.Backbone, "to_empty", lambda *_, **__: pytest.fail("allocated"))
+    with pytest.raises(CheckpointError):
+        checkpoint.load(file)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"mean": []},
+        {"mean": [0.1, 0.1]},
+        {"mean": "x"},
+        {"shape": [0, 28, 28]},
+        {"shape": [1, 28]},
+        {"classes": [["a"]]},
+        {"backbone": None},
+        {"format": "1"},
+    ],
+)
+def test_entries_of_another_type_or_size_are_refused(file: Path, values: dict[str, object]) -> None:
+    change_card(file, **values)
+    refused(file, "expected|has format")
+
+
+def test_weights_of_another_type_are_refused(file: Path) -> None:
+    name = "head.bias"
+    change_weights(file, **{name: torch.zeros(3, dtype=torch.int32)})
+    refused(file, "expected 'head.bias' as torch.float32")
+    change_weights(file, **{name: torch.zeros(3).to(torch.float8_e4m3fn)})
+    refused(file, "expected plain numbers .*: save it as float32")
+
+
+def test_a_packed_state_dict_is_refused_before_it_grows(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "plain.pth", tmp_path / "packed.pth"
+    torch.save({"x": torch.zeros(100_000)}, plain)
+    assert set(checkpoint.load_state(plain)) == {"x"}
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    with pytest.raises(CheckpointError, match=r"not packed, got .*: save network\.state_dict\(\)"):
+        checkpoint.load_state(packed)

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from toy_training import QUICK, new_model, run
 
-from rood.errors import RoodError
+from rood.errors import CheckpointError, RoodError
+from rood.models import checkpoint
+from rood.training import state
 
 
 def test_fewer_states_are_kept_and_a_run_goes_on_from_the_last(tmp_path: Path) -> None:
@@ -46,8 +49,8 @@ def test_a_break_down_names_the_epoch_that_was_kept(tmp_path: Path) -> None:
         model.head.bias.fill_(math.nan)
     with pytest.raises(RoodError, match=r"in epoch 4, the loss is nan: .* after epoch 2 kept in"):
         next(epochs)
-    state = json.loads((tmp_path / "state.json").read_text())
-    assert state["file"] == "epoch-0002.safetensors"
+    card = json.loads((tmp_path / "state.json").read_text())
+    assert card["file"] == "epoch-0002.safetensors"
     assert len(list(run(new_model(), settings, tmp_path))) == 6
 
 
@@ -56,6 +59,7 @@ import sys, torch
 from pathlib import Path
 from dataclasses import replace
 torch.set_num_threads(1)
+from safetensors.torch import load_file, save_file
 from toy_training import QUICK, new_model, run
 for epoch in run(new_model(), replace(QUICK, epochs=15, ema=0.9), Path(sys.argv[1])):
     print(epoch.epoch, flush=True)
@@ -84,3 +88,39 @@ def test_kill_9_at_any_moment_leaves_a_run_that_ends_the_same(tmp_path: Path) ->
     continued = new_model()
     assert len(list(run(continued, settings, out))) == 15
     assert continued.fingerprint() == undisturbed.fingerprint()
+
+
+def edited(folder: Path, **values: object) -> None:
+    path = folder / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("values", [{"epochs": []}, {"sha256": "0"}, {state.SEAL: "0"}])
+def test_an_edited_state_is_refused(tmp_path: Path, values: dict[str, object]) -> None:
+    settings = replace(QUICK, epochs=2)
+    epochs = run(new_model(), settings, tmp_path)
+    next(epochs)
+    epochs.close()
+    edited(tmp_path, **values)
+    with pytest.raises(CheckpointError, match=r"was changed: .* remove .* and train again"):
+        list(run(new_model(), settings, tmp_path))
+
+
+def test_a_state_of_another_network_or_of_nothing_is_refused(tmp_path: Path) -> None:
+    settings = replace(QUICK, epochs=2)
+    epochs = run(new_model(), settings, tmp_path)
+    next(epochs)
+    epochs.close()
+    (file,) = tmp_path.glob("epoch-*")
+    whole = load_file(file)
+    for tensors, words in (
+        ({k: v for k, v in whole.items() if k != "model.net.head.bias"}, "lacks"),
+        ({k: v[:1] if k.startswith("momentum") else v for k, v in whole.items()}, "of shape"),
+        (whole | {"more": torch.zeros(1)}, "has no place"),
+    ):
+        save_file({k: v.contiguous() for k, v in tensors.items()}, file)
+        card = json.loads((tmp_path / "state.json").read_text())
+        card["sha256"] = checkpoint.sha256_of(file)
+        (tmp_path / "state.json").write_bytes(checkpoint.sealed(card, state.SEAL))
+        with pytest.raises(CheckpointError, match=words):
+            list(run(new_model(), settings, tmp_path))

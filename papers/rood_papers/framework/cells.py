@@ -1,16 +1,18 @@
 """One number of a paper beside ours: what every experiment writes, and all that the page reads."""
 
-import json
+import os
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from rood.errors import ResultsError
+from rood.evaluation.store import read_lines
 from rood.metrics import Interval
 
 # cell: a number of a table; point: one of a figure; claim: a sentence tested; image: a picture
 Kind = Literal["cell", "point", "claim", "image"]
+
+T = TypeVar("T")
 
 LOSS = "loss of the median image, as a share of its first"  # along an attack
 
@@ -91,16 +93,9 @@ def interval(rows: Iterable[Cell], **facts: object) -> Interval | None:
 
 def read_rows(path: Path) -> list[Cell]:
     """All rows of a file; a line that a kill cut off is left out."""
-    found = []
-    for i, line in enumerate(whole_lines(path)):
-        try:
-            found.append(Cell(**json.loads(line)))
-        except (ValueError, TypeError) as e:
-            raise ResultsError(f"expected a row in line {i + 1} of {path}, got {e}") from e
-    return found
+    return read_all(path, Cell)
 
 
-def whole_lines(path: Path) -> list[str]:
-    """The complete lines of a file; none where there is no file."""
-    text = path.read_text() if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines(keepends=True)
+def read_all(path: Path, kind: type[T]) -> list[T]:
+    """Every complete line of a file as a `kind`; none where there is no file."""
+    return list(read_lines(path, kind)) if os.path.lexists(path) else []

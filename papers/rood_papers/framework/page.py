@@ -1,6 +1,7 @@
 """The page of a reproduction: every number of the papers beside ours, in one file, offline."""
 
 import base64
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -288,6 +289,6 @@ def _figure(panel: Panel) -> dict[str, Any]:
 
 def _data(path: Path) -> str:
     """A PNG as a link that holds it; empty where it is not beside the page."""
-    if path.suffix != ".png" or not path.is_file():
+    if path.suffix != ".png" or not os.path.isfile(path):
         return ""
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()

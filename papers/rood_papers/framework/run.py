@@ -2,19 +2,31 @@
 
 import json
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from typing import Any
 
-from rood.errors import InputError, ResultsError
+from rood.errors import InputError, ResultsError, RoodWarning
 from rood.evaluation.manifest import full_precision, hardware, versions
 from rood.evaluation.store import Store
-from rood_papers.framework.cells import Cell, read_rows, whole_lines
+from rood_papers.framework.cells import Cell, read_all, read_rows
 from rood_papers.framework.context import Context, NotRun
 from rood_papers.framework.experiment import Experiment
 
 CLAIMS = "claims"  # the part of rows that follow from the others
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A part of an experiment that is complete."""
+
+    experiment: str
+    part: str
+    seconds: float
+    sha256: str = ""  # of its rows; rood 0.1 wrote none
 
 
 class PartsFailed(ResultsError):
@@ -86,13 +98,20 @@ class _Log:
         self.broken: list[tuple[str, Exception]] = []
         self._store = store
         self._rows, self._parts = store.path / "rows.jsonl", store.path / "parts.jsonl"
-        parts = whole_lines(self._parts)
-        self.done = {(p["experiment"], p["part"]) for p in map(json.loads, parts)}
+        self.cells = read_rows(self._rows)
+        said = read_all(self._parts, Completed)
+        parts = [p for p in said if p.sha256 in ("", self._checksum(p.experiment, p.part))]
+        if changed := [f"{p.experiment} {p.part}" for p in said if p not in parts]:
+            text = f"rows of {', '.join(changed)} in {self._rows} were changed: they are run again"
+            warnings.warn(text, RoodWarning, stacklevel=2)
+        self.done = {(p.experiment, p.part) for p in parts}
+        lost = {(p.experiment, p.part) for p in said} - self.done
         # rows of parts that were cut short, or not run, come again with their experiment
-        stays = lambda c: c.experiment not in now or (c.experiment, c.part) in self.done
-        self.cells = [c for c in read_rows(self._rows) if stays(c)]
+        stays = lambda e, part: (e not in now and (e, part) not in lost) or (e, part) in self.done
+        self.cells = [c for c in self.cells if stays(c.experiment, c.part)]
         rows = [_line(c.as_json()) for c in self.cells]
-        for path, lines in ((self._rows, rows), (self._parts, parts)):  # no half line at the end
+        ended = [_line(asdict(p)) for p in parts]
+        for path, lines in ((self._rows, rows), (self._parts, ended)):  # no half line at the end
             store.write_file(path.name, "".join(lines).encode())
 
     def write(self, cell: Cell, experiment: str, part: str) -> Cell:
@@ -104,9 +123,13 @@ class _Log:
         return cell
 
     def finish(self, experiment: str, part: str, seconds: float) -> None:
-        fact = {"experiment": experiment, "part": part, "seconds": round(seconds, 2)}
+        ended = Completed(experiment, part, round(seconds, 2), self._checksum(experiment, part))
         self.done.add((experiment, part))
-        self._store.append(self._parts.name, _line(fact).encode())
+        self._store.append(self._parts.name, _line(asdict(ended)).encode())
+
+    def _checksum(self, experiment: str, part: str) -> str:
+        mine = (c for c in self.cells if (c.experiment, c.part) == (experiment, part))
+        return sha256("".join(_line(c.as_json()) for c in mine).encode()).hexdigest()
 
 
 def _line(value: dict[str, Any]) -> str:

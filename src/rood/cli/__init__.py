@@ -1,18 +1,27 @@
 """The command `rood`: parse, call one function, print. Heavy imports wait until needed."""
 
+import os
 import shlex
+import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from rood.errors import RoodError, RoodWarning
+from rood.errors import ResultsError, RoodError, RoodWarning
+from rood.version import __version__
 
 TYPED = "rood.typed"  # where the context of a command keeps the whole command line
+# packages that rood calls itself; other modules in a traceback are the user's
+KNOWN = (
+    *("torch", "numpy", "scipy", "sklearn", "safetensors", "jaxtyping", "beartype", "PIL"),
+    *("typer", "click", "rich", "jinja2", "plotly", "transformers", "timm", "datasets", "ray"),
+)
 CONTINUED = {"attack", "audit", "reproduce", "train"}  # commands that continue an interrupted run
 
 
@@ -25,7 +34,7 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with _warnings_as_notes():
+            with _warnings_as_notes(), _stdout_checked():
                 return super().invoke(ctx)
         except RoodError as e:
             from rood.report.words import shown
@@ -41,6 +50,65 @@ class _Commands(TyperGroup):
             how = "continues from here" if continues else "starts from the beginning"
             typer.echo(f"stopped: the same command {how}", err=True)
             raise typer.Exit(130) from e
+        except Exception as e:
+            e.add_note(_whose(e))
+            raise
+
+
+def _whose(e: BaseException) -> str:
+    """Whether an error that rood does not know comes from the user's code, and where."""
+    known = {"rood", "rood_papers", "rood_zoo", *KNOWN, *sys.stdlib_module_names}
+    foreign = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(e.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in known
+    ]
+    if not foreign:
+        return f"this is a fault of rood {__version__}: please report it with the text above"
+    file, line = foreign[-1]
+    return f"this is raised by code that is not rood's: {file}, line {line}"
+
+
+class _Stdout:
+    """stdout that says why it cannot be written: its disk is full, its pipe was closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._said():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._said():
+            self._stream.flush()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:  # what is left goes nowhere, so that Python ends in peace
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            reason = (e.strerror or str(e)).lower()
+            raise ResultsError(f"cannot write to stdout ({reason}): files are not affected") from e
+
+
+@contextmanager
+def _stdout_checked() -> Iterator[None]:
+    """Errors of stdout as one sentence; it is written before Python ends."""
+    usual = sys.stdout
+    if usual is None:  # it was closed before Python began
+        yield
+        return
+    sys.stdout = _Stdout(usual)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout = usual
 
 
 @contextmanager

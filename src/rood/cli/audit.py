@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import shlex
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,9 +259,8 @@ def _shown(steps: Iterable["Step"], as_json: bool, quiet: bool) -> Iterator["Ste
     from rood.progress import drawn
 
     for step in drawn(steps, "auditing", quiet=quiet or as_json):
-        if as_json:
-            sys.stdout.writelines(row.line() for row in step.rows)
-            sys.stdout.flush()  # for a reader at the other end of a pipe
+        if as_json and step.rows:  # echo flushes, for a reader at the other end of a pipe
+            typer.echo("".join(row.line() for row in step.rows), nl=False)
         yield step
 
 

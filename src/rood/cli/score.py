@@ -39,6 +39,7 @@ def score(
 ) -> None:
     """Label, score, and accept or reject every image of a folder."""
     from rood.device import pick_device
+    from rood.errors import InputError
     from rood.evaluation.store import readable_errors
     from rood.guard.drift import DriftLog
     from rood.guard.guard import Guard
@@ -52,6 +53,8 @@ def score(
     log = DriftLog(drift, loaded.calibration, window) if drift else None
     with ExitStack() as stack:
         table = sys.stdout
+        if csv is None and table is None:
+            raise InputError("expected --csv FILE, since stdout is closed, got none")
         if csv is not None:
             stack.enter_context(readable_errors(csv))
             table = stack.enter_context(csv.open("w", encoding="utf-8", newline=""))

@@ -1,14 +1,14 @@
 """A cache of decoded images in the folder that the environment variable ROOD_CACHE names.
 
 Each set is an .npy file of 8-bit pixels, memory-mapped on reading, and a JSON file with labels,
-names and a checksum of the pixels. The key contains name, size and modification time of every file,
+names and a checksum of both. The key contains name, size and modification time of every file,
 so that a changed folder is read again.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rood._files import Folder, expanded
+from rood import config
+from rood._files import Folder, expanded, opened
+from rood._parsing import json_file
 from rood.data.base import ImageSet
 from rood.errors import DataError
 
-FORMAT = 1
+FORMAT = 2  # in the key: a cache of another format is not found
 VARIABLE = "ROOD_CACHE"
+CARD = 1 << 30  # bytes that a card may have: names of millions of images
+WORDS = ("classes", "notes", "files")
+KINDS: dict[str, Any] = {
+    "name": str,
+    "sha256": str,
+    "labels": list[int] | None,
+    **dict.fromkeys(WORDS, tuple[str, ...]),
+}
 
 
 def cached(read: Callable[[], ImageSet], *key: object) -> ImageSet:
@@ -48,24 +58,29 @@ def listing(files: Iterable[Path]) -> str:
 
 
 def _found(place: Path) -> ImageSet | None:
+    """The set that was stored; None where there is none, or where it is damaged."""
     try:
-        card: dict[str, Any] = json.loads(place.with_suffix(".json").read_text())
-        # "c": pages are read on access, and writes to them stay in memory
-        pixels: NDArray[np.uint8] = np.load(place, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        card = json_file(place.with_suffix(".json"), CARD)
+        config.check(KINDS, card, "a card of the cache")
+        with opened(place):  # a pipe is refused at once
+            # "c": pages are read on access, and writes to them stay in memory
+            pixels: NDArray[np.uint8] = np.load(place, mmap_mode="c", allow_pickle=False)
+        words = {k: tuple(card[k]) for k in WORDS}
+        facts = card["name"], card["labels"], words
+        if card["sha256"] != _checksum(pixels, *facts):
+            return None  # read and written again
+        labels = None if card["labels"] is None else torch.tensor(card["labels"], dtype=torch.int64)
+        return ImageSet(name=card["name"], images=torch.from_numpy(pixels), labels=labels, **words)
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, RuntimeError):
         return None
-    if card["sha256"] != _checksum(pixels):
-        return None  # damaged: read and write it again
-    labels = None if card["labels"] is None else torch.tensor(card["labels"], dtype=torch.int64)
-    words = {k: tuple(card[k]) for k in ("classes", "notes", "files")}
-    return ImageSet(name=card["name"], images=torch.from_numpy(pixels), labels=labels, **words)
 
 
 def _store(images: ImageSet, place: Path) -> None:
     pixels = np.ascontiguousarray(images.images.numpy())
     labels = None if images.labels is None else images.labels.tolist()
-    words = {k: list(getattr(images, k)) for k in ("classes", "notes", "files")}
-    card = {"name": images.name, "labels": labels, "sha256": _checksum(pixels), **words}
+    words = {k: getattr(images, k) for k in WORDS}
+    card = {"name": images.name, "labels": labels, **words}
+    card["sha256"] = _checksum(pixels, images.name, labels, words)
     folder = Folder(place.parent)
     try:
         with folder.writing(place.name) as file:
@@ -78,5 +93,10 @@ def _store(images: ImageSet, place: Path) -> None:
         ) from e
 
 
-def _checksum(pixels: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
+def _checksum(
+    pixels: NDArray[np.uint8], name: str, labels: list[int] | None, words: Mapping[str, Any]
+) -> str:
+    digest = hashlib.sha256(json.dumps([name, labels, words], sort_keys=True).encode())
+    digest.update(f"{pixels.dtype.str} {pixels.shape}".encode())
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.hexdigest()

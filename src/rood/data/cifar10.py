@@ -1,7 +1,6 @@
 """CIFAR-10 from a local folder."""
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rood._files import expanded
+from rood._parsing import json_file
 from rood.data.base import ImageSet, LoadOptions, Source
 from rood.data.images import decode
 from rood.errors import DataError
@@ -71,13 +71,13 @@ def content_hash(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:
 def _read(root: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images (n, 3, 32, 32) and labels, from either file format."""
     names = _BATCHES[part]
-    below = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    below = sorted(p for p in root.iterdir() if os.path.isdir(p)) if os.path.isdir(root) else []
     for folder in (root, *below):
-        if all((folder / f"{name}.png").is_file() for name in names):
+        if all(os.path.isfile(folder / f"{name}.png") for name in names):
             sheets = [_sheet(folder / f"{name}.png") for name in names]
             images = np.concatenate(sheets)
             return images, _labels(folder / f"{part}_lables.json", len(images))
-        if all((folder / f"{name}.bin").is_file() for name in names):
+        if all(os.path.isfile(folder / f"{name}.bin") for name in names):
             records = np.concatenate([_records(folder / f"{name}.bin") for name in names])
             return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
     raise DataError(
@@ -95,7 +95,7 @@ def _sheet(path: Path) -> NDArray[np.uint8]:
 
 def _labels(path: Path, n: int) -> NDArray[np.uint8]:
     try:
-        labels = np.array(json.loads(path.read_text()))
+        labels = np.array(json_file(path))
     except (OSError, ValueError) as error:
         raise DataError(f"{str(path)!r} is missing or not JSON: {_HOW} again") from error
     if labels.shape != (n,) or labels.dtype.kind != "i" or labels.min() < 0 or labels.max() > 9:

@@ -1,5 +1,6 @@
 """Images in folders."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -43,13 +44,13 @@ class Folder(Source):
 
 def _layout(root: Path) -> tuple[list[Path], list[int], list[str]]:
     """All files in order, the label of each, and the classes (none for a flat folder)."""
-    if not root.exists():
+    if not os.path.exists(root):
         raise DataError(f"expected a folder of images, but {shown(root)} does not exist")
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise DataError(f"expected a folder of images, but {shown(root)} is a file: {_do(root)}")
     entries = [e for e in _listed(root) if not e.name.startswith(".")]
     flat = [e for e in entries if _is_image(e)]
-    inside = {e.name: _below(e) for e in entries if e.is_dir()}
+    inside = {e.name: _below(e) for e in entries if os.path.isdir(e)}
     if flat and any(inside.values()):
         name = next(n for n, files in inside.items() if files)
         raise DataError(
@@ -97,13 +98,13 @@ def _below(folder: Path) -> list[Path]:
             continue
         if _is_image(entry):
             found.append(entry)
-        elif entry.is_dir() and not entry.is_symlink():
+        elif os.path.isdir(entry) and not os.path.islink(entry):
             found += _below(entry)
     return found
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and path.is_file()
+    return path.suffix.lower() in EXTENSIONS and os.path.isfile(path)
 
 
 def _check_classes(

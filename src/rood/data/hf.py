@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face hub, or of a folder in one of its formats."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
@@ -74,12 +75,12 @@ def _rows(name: str, options: Mapping[str, str]) -> Any:
     folder = Path(name).expanduser()
     split = options.get("split", "test")
     try:
-        if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+        if any(os.path.isfile(folder / f"dataset_{n}.json") for n in ("info", "dict")):
             whole = datasets.load_from_disk(str(folder))
             return whole[split] if isinstance(whole, dict) else whole
-        if offline() and not folder.is_dir():
+        if offline() and not os.path.isdir(folder):
             raise DataError(f"expected {name!r} on this machine, since rood is offline, got none")
-        place = str(folder) if folder.is_dir() else name
+        place = str(folder) if os.path.isdir(folder) else name
         return datasets.load_dataset(place, options.get("config"), split=split, streaming=True)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as e:
         if isinstance(e, DataError):

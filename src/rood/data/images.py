@@ -1,15 +1,16 @@
 """Decoding of image files to 8-bit pixels; files that cannot be decoded exactly are refused."""
 
 import io
-import os
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from rood._files import opened
 from rood.errors import DataError
 
 EXTENSIONS = frozenset(
@@ -17,6 +18,7 @@ EXTENSIONS = frozenset(
 )
 # Pillow's default; repeated here because a program may have disabled Pillow's.
 MAX_PIXELS = 89_478_485
+MOST_BYTES = 1 << 30  # of a file: more than so many pixels take
 
 # only these decoders may see the content of a file
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -47,12 +49,12 @@ def decode(file: Path | bytes, channels: int | None = None, *, shown: str = "") 
     """
     shown = shown or repr(str(file) if isinstance(file, Path) else "image")
     try:
-        if _length(file) == 0:
-            raise DataError(f"{shown} is empty (0 bytes)")
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _source(file) as source:
             warnings.simplefilter("ignore")  # about metadata, not pixels
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            source = io.BytesIO(file) if isinstance(file, bytes) else file
+            if not source.read(1):
+                raise DataError(f"{shown} is empty (0 bytes)")
+            source.seek(0)
             with Image.open(source, formats=_FORMATS) as image:
                 return _picture(image, channels, shown)
     except DataError:
@@ -134,8 +136,8 @@ def _from_integers(image: Image.Image, top: int, inverted: bool) -> tuple[Image.
     return Image.fromarray(grey), bool(clear.any())
 
 
-def _length(file: Path | bytes) -> int:
-    return len(file) if isinstance(file, bytes) else os.stat(file).st_size
+def _source(file: Path | bytes) -> AbstractContextManager[BinaryIO]:
+    return io.BytesIO(file) if isinstance(file, bytes) else opened(file, MOST_BYTES)
 
 
 def _too_large(shown: str) -> DataError:

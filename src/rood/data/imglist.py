@@ -1,16 +1,18 @@
 """Image lists in the format of OpenOOD."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rood._files import as_utf8, expanded, shown
+from rood._files import as_utf8, content, expanded, shown
 from rood.data._reading import Reading
 from rood.data.base import FOLDER, ImageSet, LoadOptions, Source, limit_note, spaced
 from rood.data.cache import cached, listing
 from rood.data.folder import IN_ORDER
 from rood.errors import DataError
 
+LIST = 1 << 30  # bytes that a list may have: ten million images
 ROOTS = ("images_classic", "images_largescale", "images_medical", ".")  # beside benchmark_imglist
 
 
@@ -29,7 +31,7 @@ class Imglist(Source):
         root = expanded(root_name) if root_name else _root(path, lines[0].name)
         chosen = [lines[i] for i in spaced(len(lines), options.limit)]
         files = [root / line.name for line in chosen]
-        if gone := [f for f in files if not f.is_file()]:
+        if gone := [f for f in files if not os.path.isfile(f)]:
             raise DataError(
                 f"expected the {len(files)} files that {shown(path)} lists in {shown(root)}, "
                 f"got none called {gone[0].relative_to(root).as_posix()!r} "
@@ -57,13 +59,15 @@ class _Line(NamedTuple):
 
 
 def _lines(path: Path, column: str | None) -> list[_Line]:
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+    if not os.path.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "does not exist"
         raise DataError(f"expected a list of images, but {shown(path)} {what}")
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in content(path, LIST).decode("utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise DataError(f"expected a list of images as UTF-8 text, got {shown(path)}") from error
+    except OSError as error:
+        raise DataError(f"{shown(path)} cannot be read: {error.strerror}") from error
     found: list[_Line] = []
     further, at = _further_columns(path, lines, column)
     for i, line in enumerate(lines, start=1):
@@ -108,6 +112,6 @@ def _root(path: Path, first: str) -> Path:
     for folder in path.resolve().parents:
         if folder.name == "benchmark_imglist":
             for name in ROOTS:
-                if (folder.parent / name / first).is_file():
+                if os.path.isfile(folder.parent / name / first):
                     return folder.parent / name
     return path.resolve().parent

@@ -1,6 +1,7 @@
 """Images in NumPy archives."""
 
-import json
+import math
+import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +12,18 @@ import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from rood._files import expanded
+from rood import config
+from rood._files import expanded, opened
+from rood._parsing import json_of
 from rood.data._layout import channels_axis
 from rood.data.base import FOLDER, ImageSet, LoadOptions, Source
 from rood.data.images import decode
-from rood.errors import DataError, InputError
+from rood.errors import ConfigError, DataError, InputError
+
+SIDE = 1 << 14  # pixels of a side
+ROOM, PACKED = 1 << 30, 100  # bytes that an array may have; beyond it, times its packed size
+_header_1_0 = np.lib.format.read_array_header_1_0
+_header_2_0 = np.lib.format.read_array_header_2_0
 
 _Meta: TypeAlias = Mapping[str, Any]
 
@@ -31,11 +39,11 @@ class Npz(Source):
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
         path = expanded(argument)
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
+        if not os.path.isfile(path):
+            what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise DataError(f"expected an .npz file, but {str(path)!r} {what}")
         try:
-            with path.open("rb") as file, _opened(file, repr(str(path))) as archive:
+            with opened(path) as file, _opened(file, repr(str(path))) as archive:
                 return _read(_Archive(path, archive), options.groups)
         except OSError as error:
             raise DataError(f"{str(path)!r} cannot be read: {error.strerror}") from error
@@ -55,7 +63,10 @@ class _Archive:
             have = ", ".join(repr(n) for n in self.names) or "nothing"
             raise DataError(f"expected an array {name!r} in {self.shown}, got {have}")
         try:
+            self._check_size(name)
             return np.asarray(self._archive[name])
+        except DataError:
+            raise
         except ValueError as error:
             if "allow_pickle" in str(error):
                 raise DataError(
@@ -65,6 +76,27 @@ class _Archive:
             raise self._damaged(name) from error
         except Exception as error:  # zlib, zipfile and struct each raise errors of their own
             raise self._damaged(name) from error
+
+    def _check_size(self, name: str) -> None:
+        """Refuse an array before it is read: one of another size than it says, or a bomb."""
+        assert self._archive.zip is not None
+        member = self._archive.zip.getinfo(f"{name}.npy")
+        with self._archive.zip.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): _header_1_0, (2, 0): _header_2_0}.get(version)
+            if read is None:
+                raise self._damaged(name)
+            shape, _, dtype = read(file)
+        size, head = math.prod(shape) * dtype.itemsize, 1 << 16
+        if dtype.hasobject:
+            return  # refused by numpy, which never unpickles here
+        if min(shape, default=1) < 0 or not size <= member.file_size <= size + head:
+            raise self._damaged(name)
+        if size > max(ROOM, PACKED * member.compress_size):
+            raise DataError(
+                f"array {name!r} in {self.shown} grows to {size:,} bytes from "
+                f"{member.compress_size:,}: if it is yours, save it with numpy.savez, unpacked"
+            )
 
     def _damaged(self, name: str) -> DataError:
         return DataError(f"array {name!r} in {self.shown} cannot be read: the file is damaged")
@@ -109,12 +141,29 @@ def _meta(archive: _Archive) -> _Meta:
     if "meta" not in archive.names:
         return {}
     try:
-        meta = json.loads(str(archive["meta"]))
-    except json.JSONDecodeError as error:
+        meta = json_of(str(archive["meta"]))
+    except DataError:
+        raise
+    except ValueError as error:
         raise DataError(f"`meta` in {archive.shown} is not JSON: {error}") from error
     if not isinstance(meta, dict):
         raise DataError(f"expected a JSON object as `meta` in {archive.shown}, got {meta!r:.50}")
     return meta
+
+
+def _layout(archive: _Archive, meta: _Meta, *more: str) -> tuple[int, int, int]:
+    """Height, width and channels of the images that `meta` describes, with its other numbers."""
+    kinds = {"shape": tuple[int, ...], **dict.fromkeys(more, int)}
+    try:
+        config.check(kinds, meta, "`meta`")
+    except ConfigError as error:
+        raise DataError(f"{archive.shown} does not match its `meta`: {error}") from error
+    sizes = [*meta["shape"], *(meta[k] for k in more)]
+    h, w, c = (*meta["shape"], 1)[:3]
+    ordinary = len(meta["shape"]) in (2, 3) and c in (1, 3) and max(h, w) <= SIDE
+    if not ordinary or min(sizes) < 1:
+        raise DataError(f"{archive.shown} does not match its `meta`: got the sizes {sizes!r:.80}")
+    return h, w, c
 
 
 def _raw(archive: _Archive, meta: _Meta) -> NDArray[Any]:
@@ -131,8 +180,8 @@ def _raw(archive: _Archive, meta: _Meta) -> NDArray[Any]:
 
 
 def _sheets(archive: _Archive, meta: _Meta) -> NDArray[Any]:
-    h, w, c = (*meta["shape"], 1)[:3]
-    cols, per_sheet, left = int(meta["cols"]), int(meta["per_sheet"]), int(meta["n"])
+    h, w, c = _layout(archive, meta, "cols", "per_sheet", "n")
+    cols, per_sheet, left = meta["cols"], meta["per_sheet"], meta["n"]
     found = []
     for name in (n for n in archive.names if n.startswith("webp_")):
         sheet = decode(archive[name].tobytes(), c, shown=f"{name!r} in {archive.shown}").pixels
@@ -149,12 +198,14 @@ def _jpegs(archive: _Archive, meta: _Meta) -> NDArray[Any]:
     blob, offsets = archive["jpeg"].tobytes(), archive["offsets"].tolist()
     if not offsets or offsets[0] != 0 or offsets[-1] != len(blob) or offsets != sorted(offsets):
         raise DataError(f"the `offsets` in {archive.shown} do not cut `jpeg` into files")
-    h, w, c = (*meta["shape"], 1)[:3]
-    images = np.empty((len(offsets) - 1, c, h, w), np.uint8)
+    h, w, c = _layout(archive, meta)
+    images = np.empty((0, c, h, w), np.uint8)
     for i, (start, end) in enumerate(pairwise(offsets)):
         pixels = decode(blob[start:end], c, shown=f"image {i} in {archive.shown}").pixels
         if pixels.shape != (h, w, c):
             raise DataError(f"image {i} in {archive.shown} is {pixels.shape}, not {(h, w, c)}")
+        if not i:  # the first one has the size that the others will have
+            images = np.empty((len(offsets) - 1, c, h, w), np.uint8)
         images[i] = pixels.transpose(2, 0, 1)
     return images
 

@@ -1,12 +1,14 @@
 """Attacked images for one detector: crafted, saved, read back, and scored as saved.
 
 images/00000.png …   8 bits per channel, within the threat; or attacked.npz, all images as float
-scores.csv           one row per image, written as they are made
+scores.csv           one row per image, written as they are made, with a checksum of row and image
 manifest.json        settings, threshold, versions, hardware
 """
 
 import csv
+import hashlib
 import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +28,7 @@ from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
 from rood.data.images import decode
 from rood.detectors.base import Detector
-from rood.errors import ResultsError
+from rood.errors import ResultsError, RoodWarning
 from rood.evaluation.behaviour import behaviour, renew
 from rood.evaluation.effort import Counts, of_attack, usual
 from rood.evaluation.manifest import full_precision, hardware, versions
@@ -57,7 +59,9 @@ COLUMNS = (
     "norm_saved",
     "accepted_before",
     "accepted_after",  # as saved
+    "checksum",  # of the other cells and of the image's file
 )
+TABLE, IMAGES = 1 << 30, 64 << 30  # bytes that scores.csv and attacked.npz may have
 
 
 class Crafted(NamedTuple):
@@ -123,16 +127,22 @@ class ScoresTable:
         if not self._folder.has(self.path.name):
             return []
         with readable_errors(self.path):
-            text = self._folder.read(self.path.name).decode("utf-8", errors="replace")
+            text = self._folder.read(self.path.name, TABLE).decode("utf-8", errors="replace")
         text = text[: text.rfind("\n") + 1]
-        names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [list(COLUMNS)]
-        if tuple(names) != COLUMNS:
-            raise ResultsError(
-                f"expected the scores of attacked images in {self.path}, got another table: "
-                "choose another folder"
-            )
+        try:
+            names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [list(COLUMNS)]
+        except csv.Error as e:  # such as a cell without end
+            raise self._another() from e
+        if tuple(names) not in (COLUMNS, COLUMNS[:-1]):  # rood 0.1 wrote no checksums
+            raise self._another()
         whole = [map(from_spreadsheets, row) for row in rows if len(row) == len(COLUMNS)]
         return [dict(zip(COLUMNS, row, strict=True)) for row in whole]
+
+    def _another(self) -> ResultsError:
+        return ResultsError(
+            f"expected the scores of attacked images in {self.path}, got another table: "
+            "choose another folder"
+        )
 
     def begin(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Write the table with these rows only."""
@@ -268,16 +278,32 @@ class Crafting:
         renew(store, found, begun=bool(table.read()), forget=forget)
 
     def _kept(self, out: Path, table: ScoresTable) -> int:
-        """How many images are there already; an incomplete batch is repeated."""
-        rows, n = table.read(), len(self.images)
+        """How many images are there already, as written; an incomplete batch is repeated."""
+        rows, n = table.read()[: len(self.images)], len(self.images)
         folder = Folder(out)
-        bundled = self.kind == "npz" and folder.has("attacked.npz")
+        bundled = _bundled(folder) if self.kind == "npz" else None
 
-        def there(i: int) -> bool:
-            return rows[i]["image"] == str(i) and (bundled or folder.has(self._file(i)))
+        def intact(i: int) -> bool:
+            if rows[i]["image"] != str(i) or (bundled is not None and i >= len(bundled)):
+                return False
+            try:
+                file = self._file(i)
+                content = folder.read(file) if bundled is None else _encoded(file, bundled[i])
+            except OSError:
+                return False
+            *cells, checksum = rows[i].values()
+            return checksum == _checksum(cells, content)
 
-        whole = len(list(takewhile(there, range(min(n, len(rows))))))
-        kept = whole if whole == n else whole - whole % self.batch_size
+        whole = len(list(takewhile(intact, range(len(rows)))))
+        if whole < len(rows):
+            text = f"rows or images of {out} are incomplete or damaged: they are made again"
+            warnings.warn(text, RoodWarning, stacklevel=2)
+        kept = (
+            whole if whole == n else 0 if bundled is not None else whole - whole % self.batch_size
+        )
+        if bundled is not None and kept < n:
+            with readable_errors(out):
+                folder.remove("attacked.npz")
         table.begin(rows[:kept])
         return kept
 
@@ -294,25 +320,25 @@ class Crafting:
             seed=self.seed,
             eight_bit=self.kind == "png",
         )
-        saved = torch.empty_like(x)
+        saved, contents = torch.empty_like(x), []
         for i, place in enumerate(places):
-            _save(out, self._file(place), crafted.images[i].cpu())
+            contents.append(_encoded(self._file(place), crafted.images[i].cpu()))
+            _save(out, self._file(place), contents[i])
             saved[i] = _read(out, self._file(place), channels=x.shape[1]).to(x)
         if not bool(self.threat.contains(saved, x).all()):
             raise ResultsError(f"expected files within {self.threat} in {out}, read back others")
         with torch.no_grad():
             score = self.detector.score(saved)
         numbers = torch.stack([crafted.before, crafted.after, score, self.threat.size(saved - x)])
-        return [
-            self._row(place, part, i, numbers[:, i].double().tolist())
-            for i, place in enumerate(places)
-        ]
+        numbers = numbers.double()
+        cells = (self._cells(p, part, i, numbers[:, i].tolist()) for i, p in enumerate(places))
+        return [(*row, _checksum(row, c)) for row, c in zip(cells, contents, strict=True)]
 
-    def _row(self, place: int, part: ImageSet, i: int, numbers: list[float]) -> Sequence[object]:
+    def _cells(self, place: int, part: ImageSet, i: int, numbers: list[float]) -> list[str]:
         before, _, saved, _ = numbers
         label = -1 if part.labels is None else int(part.labels[i])
         name = f"images/{place:05}.png" if self.kind == "png" else "attacked.npz"
-        return (
+        cells = (
             place,
             name,
             part.files[i] if part.files else "",
@@ -320,6 +346,7 @@ class Crafting:
             *(f"{v:.9g}" for v in numbers),  # enough digits to distinguish float32 numbers
             *("yes" if score <= self.threshold else "no" for score in (before, saved)),
         )
+        return list(map(str, cells))
 
     def _file(self, place: int) -> PurePath:
         return PurePath("images", f"{place:05}{FORMATS[self.kind]}")
@@ -354,7 +381,12 @@ class Crafting:
         }
 
 
-def _save(out: Path, file: PurePath, image: torch.Tensor) -> None:
+def _checksum(cells: Iterable[str], content: bytes) -> str:
+    return hashlib.sha256("\x1f".join(cells).encode() + content).hexdigest()[:16]
+
+
+def _encoded(file: PurePath, image: torch.Tensor) -> bytes:
+    """The content of the file of one image."""
     content = io.BytesIO()
     if file.suffix == ".png":
         levels = (image.double() * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
@@ -362,8 +394,25 @@ def _save(out: Path, file: PurePath, image: torch.Tensor) -> None:
         Image.fromarray(levels[:, :, 0] if grey else levels).save(content, format="png")
     else:
         np.save(content, image.float().numpy(), allow_pickle=False)
+    return content.getvalue()
+
+
+def _bundled(folder: Folder) -> torch.Tensor | None:
+    """The images of attacked.npz; None without one, and none of them where it is damaged."""
+    if not folder.has("attacked.npz"):
+        return None
+    with readable_errors(folder.path / "attacked.npz"):
+        content = folder.read("attacked.npz", IMAGES)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return torch.from_numpy(archive["images"])
+    except Exception:  # zlib, zipfile and numpy each raise errors of their own
+        return torch.empty(0)
+
+
+def _save(out: Path, file: PurePath, content: bytes) -> None:
     with readable_errors(out / file):
-        Folder(out).write(file, content.getvalue())
+        Folder(out).write(file, content)
 
 
 def _read(out: Path, file: PurePath, channels: int = 0) -> torch.Tensor:

@@ -134,7 +134,7 @@ class Manifest:
     def _short_of_memory(self) -> list[str]:
         """A note for every network and batch size that did not fit into memory."""
         fewer: dict[tuple[str, int], set[str]] = {}
-        for said, size in self.store.facts("images_at_once"):
+        for said, size in self.store.facts("images_at_once", int):
             fewer.setdefault((said["model"], size), set()).add(said["detector"])
         return [
             f"{model}: memory ran out, and {', '.join(sorted(names))} continued with {size} "
@@ -145,8 +145,8 @@ class Manifest:
     def _cost(self) -> dict[str, float]:
         """Sums over the attacks on disk, those of interrupted runs included."""
         total = {"forwards": 0.0, "backwards": 0.0, "seconds": 0.0}
-        for _, cost in self.store.facts("cost"):
-            total = {k: total[k] + cost[k] for k in total}
+        for _, cost in self.store.facts("cost", dict[str, float]):
+            total = {k: total[k] + cost.get(k, 0.0) for k in total}
         return total
 
 

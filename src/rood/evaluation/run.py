@@ -301,9 +301,17 @@ class Finished:
         if not whole.detectors:
             return whole.model in self.classes
         key = whole.key(self.plan)
-        if key not in self._whole and self._usable(self.store, key):
+        if key not in self._whole and self._usable(self.store, key) and self._looks_usable(key):
             self._whole.add(key)
         return key in self._whole
+
+    def _looks_usable(self, key: tuple[str, ...]) -> bool:
+        """Whether the examples beside attacked scores, where there are any, are as written."""
+        looks = ("examples", *key[1:])
+        if not self.store.has(looks) or self.store.intact(looks):
+            return True
+        self.store.remove(key)  # first: both are made again, after a kill too
+        return self._usable(self.store, looks)
 
     def missing(self, whole: Task) -> list[Task]:
         """The tasks of a set, for one detector, that are still to be done."""

@@ -13,27 +13,33 @@ import csv
 import hashlib
 import html
 import importlib
+import io
 import json
 import math
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from rood._files import Folder, for_spreadsheets, from_spreadsheets
+from rood import config
+from rood._files import Folder, for_spreadsheets, from_spreadsheets, opened
 from rood._moved import without_removed
-from rood.errors import CapabilityError, ResultsError, RoodWarning
+from rood._parsing import json_file, json_of, tensor_shapes
+from rood.errors import CapabilityError, ConfigError, ResultsError, RoodWarning, first_line
 from rood.evaluation.rows import CLEAN, Arrays, Row
 
+T = TypeVar("T")
 Array = NDArray[np.float64]
+ROWS = 256 << 20  # bytes that rows.jsonl may have
 SEAL = "sha256"  # of arrays and facts, in the facts of every file of arrays
 FIELDS = tuple(f.name for f in fields(Row))
 CHANGED = "rows.jsonl is not what the audit wrote: run the audit again"
@@ -64,7 +70,7 @@ class Store:
         with ExitStack() as stack:
             try:
                 with readable_errors(self.path / ".lock"):
-                    stack.enter_context(self.folder.locked())
+                    lock = stack.enter_context(self.folder.locked())
             except ResultsError as e:
                 if not isinstance(e.__cause__, BlockingIOError):
                     raise
@@ -73,6 +79,8 @@ class Store:
                 ) from e
             self._check_settings(settings)
             yield
+            with readable_errors(self.path):
+                self.folder.check_still_there(lock)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write one JSON file."""
@@ -128,23 +136,25 @@ class Store:
                 for kind in ("examples", "scores"):
                     self.folder.remove_tree(PurePath(kind, *map(slug, key)))
 
-    def facts(self, name: str) -> Iterator[tuple[dict[str, str], Any]]:
+    def facts(self, name: str, kind: Any) -> Iterator[tuple[dict[str, str], Any]]:
         """One fact of every file of scores that has it, after all facts of that file."""
         for file in self.folder.files("scores", ".safetensors"):
-            with suppress(ResultsError):  # a damaged file is made again
+            with suppress(ResultsError, ConfigError, ValueError):  # a damaged file is made again
                 said = _read(self.path / file)[1]
                 if name in said:
-                    yield said, json.loads(said[name])
+                    value = json_of(said[name])
+                    config.check({name: kind}, {name: value}, file)
+                    yield said, value
 
     def rows_checksum(self) -> str:
         """Of rows.jsonl; the manifest of a finished audit has it."""
         with readable_errors(self.path):
-            return hashlib.sha256(self.folder.read("rows.jsonl")).hexdigest()
+            return hashlib.sha256(self.folder.read("rows.jsonl", ROWS)).hexdigest()
 
     def manifest(self) -> dict[str, Any] | None:
         """manifest.json; None where it is missing or damaged."""
         try:
-            found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            found = json_file(self.path / "manifest.json")
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
@@ -169,7 +179,7 @@ class Store:
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         path = self.path / "manifest.json"
-        if not path.exists():
+        if not os.path.exists(path):
             return
         if (before := self.said("settings")) is None:
             raise ResultsError(
@@ -194,7 +204,7 @@ class RowLog:
     def __init__(self, folder: Folder) -> None:
         self._folder, self._path = folder, folder.path / "rows.jsonl"
         with readable_errors(self._path):
-            there = folder.read("rows.jsonl") if folder.has("rows.jsonl") else b""
+            there = folder.read("rows.jsonl", ROWS) if folder.has("rows.jsonl") else b""
         self._kept = there.splitlines(keepends=True)
         self._rows = 0
         self._bytes = 0
@@ -279,7 +289,7 @@ class Contents:
 
 def read_folder(folder: Path) -> Contents:
     """All of a results folder; files that cannot be read are named in `problems`."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ResultsError(
             f"expected a results folder, found nothing of the kind at {str(folder)!r}: "
             "run `rood audit` first or check the path"
@@ -291,11 +301,11 @@ def read_folder(folder: Path) -> Contents:
     classes = tuple(_classes(folder, problems))
     manifest = Store(folder).manifest()
     if manifest is None:
-        there = (folder / "manifest.json").is_file()
+        there = os.path.isfile(folder / "manifest.json")
         problems.append(
             "manifest.json cannot be read" if there else "there is no manifest.json yet"
         )
-    elif "rood" in manifest.get("versions", ()) and not (folder / "behaviour").is_dir():
+    elif _of_0_1(manifest, folder):
         warnings.warn(
             f"{folder} was written by a version of rood that did not record what networks and "
             "detectors do: its numbers may be of several, a new audit of it measures anew",
@@ -309,26 +319,32 @@ def read_folder(folder: Path) -> Contents:
     return Contents(rows, scores, examples, manifest, tuple(problems), classes)
 
 
+def _of_0_1(manifest: Mapping[str, Any], folder: Path) -> bool:
+    versions = manifest.get("versions")
+    whole = isinstance(versions, dict) and "rood" in versions
+    return whole and not os.path.isdir(folder / "behaviour")
+
+
 def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:
     path = folder / "rows.jsonl"
-    if not path.is_file():
+    if not os.path.isfile(path):
         problems.append("there is no rows.jsonl yet")
         return ()
-    try:
-        rows = tuple(read_rows(folder))
-    except (ValueError, TypeError) as error:
-        raise ResultsError(
-            f"expected one result per line in {str(path)!r}, got something else ({error}): "
-            "remove the bad line or run the audit again"
-        ) from error
+    rows = tuple(read_rows(folder))
     if not rows:
         problems.append("rows.jsonl holds no number yet")
-    elif not path.read_bytes().endswith(b"\n"):
+    elif _cut_off(path):
         problems.append("the last line of rows.jsonl was cut off")
     elif _changed(folder):
         problems.append(CHANGED)
     # a continued run may write a number twice: the later one counts
     return tuple({_key(row): row for row in rows}.values())
+
+
+def _cut_off(path: Path) -> bool:
+    with opened(path) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def _changed(folder: Path) -> bool:
@@ -406,6 +422,7 @@ def _read(path: Path) -> tuple[Arrays, dict[str, str]]:
 def _read_sealed(path: Path) -> tuple[Arrays, dict[str, str], bool]:
     """Arrays, facts, and whether a checksum vouches for them; files of rood 0.1 have none."""
     try:
+        tensor_shapes(path)  # of the size that it says, and no pipe
         with safe_open(path, framework="numpy") as file:
             arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
             facts = dict(file.metadata() or {})
@@ -543,23 +560,51 @@ def _attacked(rows: Iterable[Row]) -> list[Row]:
 
 def read_rows(folder: Path) -> Iterator[Row]:
     """The rows of a results folder, in the order they were made."""
-    with (folder / "rows.jsonl").open() as file:
-        for line in file:
-            if line.endswith("\n"):  # a last line without its end was cut off by a kill
-                yield Row(**json.loads(line))
+    return read_lines(folder / "rows.jsonl", Row)
+
+
+def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
+    """Every complete line of a file of JSON lines as a `kind`."""
+    with _read_errors(path), opened(path, ROWS) as file:
+        for i, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):  # a last line without its end was cut off by a kill
+                yield _parsed_line(line, kind, f"line {i} of {str(path)!r}")
+
+
+def _parsed_line(line: bytes, kind: type[T], where: str) -> T:
+    try:
+        return config.build(kind, json_of(line), kind.__name__)
+    except (ConfigError, ValueError, TypeError) as e:
+        raise ResultsError(
+            f"expected a {kind.__name__} in {where}, got something else ({first_line(e):.200}): "
+            "remove the line and run again"
+        ) from e
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    """Say what is wrong with a file that is there and cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise ResultsError(
+            f"cannot read {path} ({(e.strerror or str(e)).lower()}): remove it and run again"
+        ) from e
 
 
 def rows_from_csv(path: str | Path) -> Iterator[Row]:
     """The rows of a table that `Results.to_csv`, a spreadsheet or another program has written."""
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
+        with opened(Path(path), ROWS) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
             table = csv.DictReader(file)
             if sorted(table.fieldnames or ()) != sorted(FIELDS):
                 got = ", ".join(table.fieldnames or ()) or "nothing"
                 raise ResultsError(f"expected columns {', '.join(FIELDS)} in {path}, got {got}")
             for line in table:
                 yield _parsed(line, f"line {table.line_num} of {path}")
-    except (OSError, UnicodeDecodeError) as e:
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise ResultsError(f"expected a table of rows as UTF-8 text at {path}, got none") from e
 
 

@@ -8,9 +8,9 @@ A network of rood.models.backbones is stored in the folder. Of any other network
 the hash, and the network itself must be given on loading.
 """
 
-import hashlib
 import inspect
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +34,7 @@ from rood.models.wrap import wrap
 from rood.version import __version__
 
 FORMAT = 1
-CARD, LEARNT = "guard.json", "detector.safetensors"
+CARD, LEARNT, SEAL = "guard.json", "detector.safetensors", "sha256"
 # what may stand in a folder that has no card yet
 OURS = (f"{CARD}*", f"{LEARNT}*", "network.*", "network-[0-9]*", "*.onnx*", "*.pt2*")
 _PLAIN = (str, int, float, bool, type(None))  # what a detector's arguments may be
@@ -65,11 +65,10 @@ def save(guard: Guard, folder: Path) -> str:
             "about": dict(guard.about),
             "files": {name: checkpoint.sha256_of(folder / name) for name in names},
         }
-        card["sha256"] = _digest(card)
-        inside.write(CARD, (json.dumps(card, indent=2) + "\n").encode())
+        inside.write(CARD, checkpoint.sealed(card, SEAL))
     except OSError as e:
         raise CheckpointError(f"cannot write a guard to {str(folder)!r}: {e.strerror}") from e
-    return str(card["sha256"])
+    return checkpoint.digest(card, SEAL)
 
 
 def _check_ours(folder: Folder) -> None:
@@ -91,8 +90,7 @@ def load(folder: Path, given: Sequence[nn.Module]) -> Guard:
         detector = rebuilt(card["detector"], networks).eval()
         detector.load_fitted(checkpoint.read_tensors(folder / LEARNT))
         calibration = config.build(Calibration, card["calibration"], "calibration")
-        channels, height, width = (int(n) for n in card["shape"])
-        shape = channels, height, width
+        shape = checkpoint.check_shape(card["shape"], folder / CARD)
         return Guard(detector, calibration, shape, tuple(card["classes"]), card["about"])
     except CapabilityError:
         raise
@@ -107,7 +105,7 @@ def named_network(
     """Load a network by name for the image shape of the guard; `load` compares its hash."""
     card = _card(folder)
     try:
-        channels, height, width = (int(n) for n in card["shape"])
+        shape = checkpoint.check_shape(card["shape"], folder / CARD)
         known = {k: [float(v) for v in card["networks"][0][k]] for k in ("mean", "std")}
     except (KeyError, IndexError, TypeError, ValueError) as e:
         raise CheckpointError(
@@ -115,7 +113,6 @@ def named_network(
             "fit the guard again"
         ) from e
     normal = {} if has_card(spec) else known
-    shape = channels, height, width
     model, _ = load_network(spec, weights=weights, shape=shape, trust=trust, **normal)
     return model
 
@@ -176,14 +173,10 @@ def _card(folder: Path) -> dict[str, Any]:
     path = folder / CARD
     absent = f"a guard in {str(folder)!r}, found no {CARD}: rood fit writes one"
     card: Any = checkpoint.read_json(path, absent)
-    if not isinstance(card, dict) or "sha256" not in card:
+    if not isinstance(card, dict) or SEAL not in card:
         raise CheckpointError(f"expected a guard's card in {str(path)!r}, got something else")
     checkpoint.check_format(card.get("format"), FORMAT, path)
-    if (found := _digest(card)) != card["sha256"]:
-        raise CheckpointError(
-            f"{str(path)!r} was changed: expected sha256 {str(card['sha256'])[:12]}..., "
-            f"got {found[:12]}...: fit the guard again"
-        )
+    checkpoint.check_seal(card, SEAL, path, "fit the guard again")
     checkpoint.check_keys(card, _KEYS, path)
     return card
 
@@ -193,7 +186,7 @@ def _check_files(folder: Path, files: Any) -> None:
         raise CheckpointError(f"expected the hashes of the files in {str(folder / CARD)!r}")
     for name, wanted in files.items():
         path = folder / name
-        if path.name != name or not path.is_file():
+        if path.name != name or not os.path.isfile(path):
             raise CheckpointError(f"expected {name!r} in the guard {str(folder)!r}, found none")
         if (found := checkpoint.sha256_of(path)) != wanted:
             raise CheckpointError(
@@ -211,12 +204,6 @@ def _check_plain(about: Mapping[str, Any]) -> None:
 
 def _pair(name: str) -> tuple[str, str]:
     return name, checkpoint.card_path(Path(name)).name
-
-
-def _digest(card: dict[str, Any]) -> str:
-    """SHA-256 of the card without this hash; it contains the hashes of the other files."""
-    rest = {k: v for k, v in card.items() if k != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def networks_of(detector: Detector) -> list[Model]:

@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def check_name(path: Path) -> None:
     """Refuse a path to which no graph can be written."""
     if path.suffix not in KINDS:
         raise InputError(f"expected a name that ends in {' or '.join(KINDS)}, got {str(path)!r}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"expected a file to write the graph to, but {str(path)!r} is a folder")
 
 

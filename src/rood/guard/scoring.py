@@ -103,8 +103,8 @@ class FolderScores:
 
 def images_below(root: Path) -> list[Path]:
     """Every image file that is not hidden; links to folders are not followed."""
-    if not root.is_dir():
-        what = "is a file" if root.exists() else "does not exist"
+    if not os.path.isdir(root):
+        what = "is a file" if os.path.exists(root) else "does not exist"
         raise DataError(f"expected a folder of images, but {str(root)!r} {what}")
 
     def refused(error: OSError) -> None:

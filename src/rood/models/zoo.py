@@ -30,19 +30,19 @@ def folders() -> list[Path]:
 def recipe_files() -> list[Path]:
     """The recipes.toml of `ROOD_ZOO` and of rood-zoo, as far as there are any, in that order."""
     files = (folder / "recipes.toml" for folder in (_own(), _package()) if folder)
-    return [file for file in files if file.is_file()]
+    return [file for file in files if os.path.isfile(file)]
 
 
 def names() -> list[str]:
     """Every network there is, sorted."""
-    files = (f for folder in folders() if folder.is_dir() for f in folder.iterdir())
+    files = (f for folder in folders() if os.path.isdir(folder) for f in folder.iterdir())
     return sorted({f.name.removesuffix(_SUFFIX) for f in files if f.name.endswith(_SUFFIX)})
 
 
 def path(name: str) -> Path:
     """The weights file of the network called `name`; its card lies beside it."""
     for folder in folders():
-        if (file := folder / f"{name}{_SUFFIX}").is_file():
+        if os.path.isfile(file := folder / f"{name}{_SUFFIX}"):
             return file
     raise missing("trained network", name, names())
 

@@ -191,13 +191,13 @@ def _check(images: ImageSet, recipe: Recipe) -> None:
 
 
 def _check_place(out: Path, folder: Path) -> None:
-    if out.exists() and not folder.exists():
+    if os.path.exists(out) and not os.path.exists(folder):
         raise CheckpointError(
             f"expected no network at {str(out)!r} yet, found one: remove it, or write elsewhere"
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if folder.is_symlink():
+        if os.path.islink(folder):
             raise CheckpointError(f"expected a folder at {str(folder)!r}, found a link: remove it")
         if (other := Folder(folder).foreign(*OURS)) is not None:
             raise CheckpointError(

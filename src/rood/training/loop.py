@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,10 @@ from rood.training.objectives.base import Batch, Objective
 from rood.training.objectives.robust import Robust
 from rood.training.parallel import join
 from rood.training.settings import Settings
+from rood.training.state import Epoch as Epoch
 from rood.training.state import Saved, State
 
 SHOWN = 10_000  # images, and outliers, that `Objective.begin` gets
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """The record of one pass over the data."""
-
-    epoch: int  # from 1
-    epochs: int  # in all
-    loss: float  # mean over the steps
-    lr: float  # of the last step
-    seconds: float
-    accuracy: float | None  # on the held-out images; None without any
-    robust_accuracy: float | None = None  # under PGD-10, where settings.robust is set
 
 
 def train(

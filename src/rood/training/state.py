@@ -5,21 +5,32 @@ leaves the state before or the state after, never a mixture.
 """
 
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from rood import config
 from rood._files import Folder
-from rood.errors import CheckpointError
+from rood.errors import CheckpointError, ConfigError
+from rood.models import checkpoint
 from rood.models.checkpoint import read_tensors, sha256_of, write_tensors
 from rood.models.model import Model
 from rood.training.ema import EMA
 
-FORMAT = 1
+FORMAT = 2  # from 2 on, a hash covers the card; rood 0.1 wrote 1
+SEAL = "card_sha256"
+KINDS: dict[str, Any] = {
+    "format": int,
+    "file": str,
+    "sha256": str,
+    "epochs": list[dict[str, object]],
+    "run": dict[str, object],
+}
 OURS = ("state.json*", "epoch-*.safetensors*")
 
 # what torch's optimizers call their buffers, and the names in our files
@@ -29,6 +40,19 @@ MOMENTS = {
     "exp_avg_sq": "second",
     "step": "step",
 }
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The record of one pass over the data."""
+
+    epoch: int  # from 1
+    epochs: int  # in all
+    loss: float  # mean over the steps
+    lr: float  # of the last step
+    seconds: float
+    accuracy: float | None  # on the held-out images; None without any
+    robust_accuracy: float | None = None  # under PGD-10, where settings.robust is set
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,7 @@ class State:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse of `tensors`."""
         means = {f"average.{k}": v for k, v in self.average.mean.items()}
+        self._check(tensors, self.weights() | means)
         for name, value in (self.weights() | means).items():
             value.copy_(tensors[name])
         for name, p in self.model.named_parameters():
@@ -68,6 +93,17 @@ class State:
                     # a count stays on the CPU, where Adam wants it
                     kept = moment if key == "step" else torch.empty_like(p).copy_(moment)
                     self.optimizer.state[p][key] = kept
+
+    def _check(self, tensors: Mapping[str, Tensor], wanted: dict[str, Tensor]) -> None:
+        """Refuse tensors of another network, objective or optimizer."""
+        shorts = MOMENTS.values()
+        for name, p in self.model.named_parameters():
+            there = {f"{s}.{name}": p for s in shorts if s != "step" and f"{s}.{name}" in tensors}
+            wanted |= there
+        counts = {f"step.{name}" for name, _ in self.model.named_parameters()}
+        given = {k: v for k, v in tensors.items() if k not in counts or v.numel() != 1}
+        hints = {"name_hint": "remove its folder", "shape_hint": "remove its folder"}
+        checkpoint.check_fit(wanted, given, "the state of the training", **hints)
 
 
 class Saved(NamedTuple):
@@ -86,7 +122,7 @@ def save(folder: Path, state: Saved, run: Mapping[str, Any]) -> None:
         write_tensors(state.tensors, file)
         card = {"format": FORMAT, "file": file.name, "sha256": sha256_of(file)}
         card |= {"epochs": state.epochs, "run": dict(run)}
-        inside.write("state.json", json.dumps(card, indent=1).encode())
+        inside.write("state.json", checkpoint.sealed(card, SEAL))
         for old in folder.glob("epoch-*.safetensors"):
             if old != file:
                 inside.remove(old.name)
@@ -97,25 +133,33 @@ def save(folder: Path, state: Saved, run: Mapping[str, Any]) -> None:
 def load(folder: Path, run: Mapping[str, Any]) -> Saved | None:
     """The state to continue from; None where there is none yet."""
     path = folder / "state.json"
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
+    card = checkpoint.read_json(path, f"the state of a training at {path}, found none")
     try:
-        card = json.loads(path.read_text())
-        found, name, digest, epochs = (card[k] for k in ("run", "file", "sha256", "epochs"))
-    except (ValueError, KeyError, TypeError) as e:
+        config.check(KINDS, card, "state.json")
+        checkpoint.check_format(card.get("format", 1), FORMAT, path)
+        if SEAL in card or card["format"] > 1:
+            checkpoint.check_seal(card, SEAL, path, f"remove {folder} and train again")
+        epochs = [asdict(config.build(Epoch, e, "epochs")) for e in card["epochs"]]
+    except (ConfigError, AttributeError, TypeError) as e:
         raise CheckpointError(f"{path} is damaged: remove {folder} and train again") from e
-    if card.get("format", 0) > FORMAT:
-        raise CheckpointError(f"{path} was written by a newer rood: update rood")
-    if differing := _differing(found, json.loads(json.dumps(dict(run)))):
+    if differing := _differing(card["run"], json.loads(json.dumps(dict(run)))):
         raise CheckpointError(
             f"{folder} holds a run with other settings ({'; '.join(differing)}): "
             "use the same ones, or another folder"
         )
-    file = folder / name
+    return Saved(_tensors(folder, card), epochs)
+
+
+def _tensors(folder: Path, card: Mapping[str, Any]) -> dict[str, Tensor]:
+    file = folder / card["file"]
+    if file.name != card["file"]:
+        raise CheckpointError(f"expected a file inside {folder}, got {card['file']!r:.80}")
     tensors = read_tensors(file)
-    if sha256_of(file) != digest:
+    if sha256_of(file) != card["sha256"]:
         raise CheckpointError(f"{file} was altered after it was written: remove {folder}")
-    return Saved(tensors, epochs)
+    return tensors
 
 
 def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

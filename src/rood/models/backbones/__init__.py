@@ -25,6 +25,21 @@ def find(name: str) -> Callable[..., Backbone]:
     return known.get(name)
 
 
+def outline(
+    name: str, *, classes: int, channels: int = 3, scored: bool = False, **settings: Any
+) -> Backbone:
+    """The network called `name` on torch's device "meta": shapes that take no memory."""
+    architecture = find(name)
+    with torch.device("meta"):  # does not use the global RNG
+        try:
+            net = architecture(classes=classes, channels=channels, **settings)
+        except TypeError as e:
+            raise InputError(f"{name} cannot be built with {settings}: {e}") from e
+        if scored:
+            net.add_score()
+    return net
+
+
 def create(
     name: str,
     *,
@@ -38,14 +53,7 @@ def create(
 
     scored: with a scalar head beside the classes, which the objective `joint` trains.
     """
-    architecture = find(name)
-    with torch.device("meta"):  # does not use the global RNG
-        try:
-            net = architecture(classes=classes, channels=channels, **settings)
-        except TypeError as e:
-            raise InputError(f"{name} cannot be built with {settings}: {e}") from e
-        if scored:
-            net.add_score()
+    net = outline(name, classes=classes, channels=channels, scored=scored, **settings)
     net.to_empty(device="cpu")
     net.initialise(generator(seed, "weights", name))
     return net

@@ -7,7 +7,6 @@ refused in a trusted one too.
 
 import ast
 import io
-import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._sympy import functions
 
+from rood._files import check_unpacked, opened
+from rood._parsing import json_of
 from rood.errors import CheckpointError, InputError, expect, expect_trust
 from rood.models.model import logits_of
 from rood.models.sources.base import ForeignNetwork
@@ -116,15 +117,16 @@ def _linear(values: list[Tensor]) -> nn.Linear:
 def _refuse_pickles(path: str) -> None:
     """Refuse files with pickled parts, which torch.export.load would unpickle."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(Path(path)) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
+            check_unpacked(archive)
             parts = {n.partition("/")[2]: archive.read(n) for n in names}
+        configs = [json_of(v) for n, v in parts.items() if n.endswith("_config.json")]
+        pickled = any(p.get("use_pickle") for c in configs for p in c.get("config", {}).values())
     except FileNotFoundError as e:
         raise CheckpointError(f"expected a program of torch.export at {path!r}, found none") from e
-    except (OSError, zipfile.BadZipFile) as e:
+    except Exception as e:  # zipfile and zlib raise errors of many kinds; JSON of another form
         raise CheckpointError(f"{path!r} is damaged or not a file of torch.export.save") from e
-    configs = [json.loads(v) for n, v in parts.items() if n.endswith("_config.json")]
-    pickled = any(p.get("use_pickle") for c in configs for p in c.get("config", {}).values())
     if len(set(names)) < len(names) or "archive_format" not in parts or pickled:
         raise CheckpointError(
             f"{path!r} contains more than tensors and a graph, which rood never unpickles: "
@@ -142,8 +144,8 @@ def _refuse_pickles(path: str) -> None:
 def _refuse_expressions(path: str, parts: dict[str, bytes]) -> None:
     """Refuse text in place of a size that is more than arithmetic, before torch evaluates it."""
     try:
-        graphs = [json.loads(v) for n, v in parts.items() if n.startswith("models/")]
-    except (ValueError, RecursionError) as e:
+        graphs = [json_of(v) for n, v in parts.items() if n.startswith("models/")]
+    except ValueError as e:
         raise CheckpointError(f"{path!r} is damaged or not a file of torch.export.save") from e
     for text in _expressions(graphs):
         if not _is_arithmetic(text):

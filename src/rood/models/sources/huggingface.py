@@ -1,5 +1,6 @@
 """Image classifiers of the Hugging Face hub, or of a folder in its format."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,8 @@ def _shape(config: Any, settings: Mapping[str, Any]) -> Shape | None:
 
 def _read(name: str, trust: bool) -> tuple[Any, Any, Mapping[str, Any]]:
     transformers = optional("transformers", "hub")
-    place = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
-    local = offline() or place != name or Path(name).is_dir()
+    place = str(Path(name).expanduser()) if os.path.isdir(Path(name).expanduser()) else name
+    local = offline() or place != name or os.path.isdir(Path(name))
     # safetensors only: the other format is a pickle
     options = {"local_files_only": local, "use_safetensors": True, "trust_remote_code": trust}
     try:

@@ -85,9 +85,9 @@ def _made(spec: str) -> object:
         return function()
     except RoodError:
         raise
-    except TypeError as e:
-        raise InputError(f"expected {spec!r} to need no arguments, got: {e}") from e
     except Exception as e:
+        if isinstance(e, TypeError) and e.__traceback__ and e.__traceback__.tb_next is None:
+            raise InputError(f"expected {spec!r} to need no arguments, got: {e}") from e
         raise _theirs(f"{spec!r} to make a network", e) from e
 
 

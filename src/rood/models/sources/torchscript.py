@@ -1,11 +1,13 @@
 """TorchScript files: logits and their gradient, but no features."""
 
+import os
 import warnings
 import zipfile
 from pathlib import Path
 
 import torch
 
+from rood._files import opened
 from rood.errors import CheckpointError, InputError, expect_trust
 from rood.models.sources.base import ForeignNetwork
 
@@ -14,7 +16,7 @@ def find(path: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
     """The program in a file. It is code: run it only if you trust its origin."""
     if weights is not None:
         raise InputError(f"expected no weights beside {path!r}, which has its own")
-    if not Path(path).is_file():
+    if not os.path.isfile(Path(path)):
         raise CheckpointError(
             f"expected a TorchScript file at {path!r}, or a checkpoint of rood, .safetensors, "
             "found none"
@@ -39,8 +41,8 @@ def find(path: str, weights: str | Path | None, trust: bool) -> ForeignNetwork:
 def _is_program(path: str) -> bool:
     """Whether an archive has the parts of a program, and not only those of a state_dict."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(Path(path)) as file, zipfile.ZipFile(file) as archive:
             names = {n.rpartition("/")[2] for n in archive.namelist()}
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+    except Exception:  # zipfile raises errors of many kinds
         return False
     return bool(names & {"constants.pkl", "model.json"})
