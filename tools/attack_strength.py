@@ -50,10 +50,19 @@ held out: chosen by the hash of their names, and run once, after attacks and che
 
 AUDITED = ("pgd", "quick", "standard")
 
+HONEST = """## Honest networks
+
+Networks of the zoo whose scores hide nothing, audited by `python -m benchmarks.honest`: MSP, energy, mirrored energy, relative Mahalanobis
+and KNN, OOD, ID and both sides attacked. Here a `fail` is a false alarm. The verdict is that of every attacked AUROC; in brackets, those
+with both sides attacked."""
+
+JUDGED = ("pass", "warn", "fail")
+
 
 def page() -> str:
     """The whole page."""
     parts = [HEAD, _verdict(), MATRIX, *_matrix(), COST, *_cost(), *standard(), *gallery()]
+    parts += honest()
     if peers := read(ROWS):
         parts += ["## PGD beside other libraries", peer_table(peers)]
     return "\n\n".join(parts) + "\n"
@@ -154,6 +163,33 @@ def _mask(name: str, found: dict[str, dict[str, Row]]) -> list[str]:
     last = found.get("standard", {})
     failed = [m.removeprefix("flag_") for m, r in last.items() if r["verdict"] == "fail"]
     return [*cells, ", ".join(f"`{m}`" for m in failed if m != "auroc") or "–"]
+
+
+def honest() -> Iterator[str]:
+    """How often an audit of an honest network passes, warns and fails, and why it fails."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for r in _rows("honest.jsonl"):
+        key = r["model"], r["scenario"], r["attack"]
+        found.setdefault(key, []).append(r)
+    if not found:
+        return
+    everything = [r for rows in found.values() for r in rows]
+    lines = [_judged([f"`{m}`", s, f"`{a}`"], rows) for (m, s, a), rows in found.items()]
+    yield HONEST
+    head = ["network", "budget", "attack", "images per set", *JUDGED, "flags that fail"]
+    yield table(head, [*lines, _judged(["all", "", ""], everything)])
+
+
+def _judged(cells: list[str], rows: list[Row]) -> list[str]:
+    """One line of the table of honest networks."""
+    aurocs = [r for r in rows if r["metric"] == "auroc"]
+    cells.append(" / ".join(sorted({str(r["n_in"]) for r in aurocs})))
+    for verdict in JUDGED:
+        here = [r for r in aurocs if r["verdict"] == verdict]
+        both, of = (sum(r["side"] == "both" for r in some) for some in (here, aurocs))
+        cells.append(f"{len(here) / len(aurocs):.0%} ({both} of {of})")
+    raised = {r["metric"].removeprefix("flag_") for r in rows if r["metric"] != "auroc"}
+    return [*cells, ", ".join(f"`{m}`" for m in sorted(raised)) or "–"]
 
 
 def _truth(found: dict[str, dict[str, Row]]) -> float:

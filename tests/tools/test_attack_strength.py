@@ -27,3 +27,25 @@ def test_the_gallery_shows_truth_attacks_and_flags_that_fail(tmp_path, monkeypat
     assert name == "`flip`"
     assert "negates the gradient" in what
     assert cells == ["0.000", "no gradient", "0.900 pass", "0.800 fail", "`untrue_gradient`"]
+
+
+def test_false_alarms_on_honest_networks_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(attack_strength, "RESULTS", tmp_path)
+    assert list(attack_strength.honest()) == []
+    where = {"model": "a", "scenario": "linf:0.1", "attack": "quick", "n_in": 32}
+    rows = [
+        where | {"side": side, "metric": "auroc", "verdict": verdict}
+        for side, verdict in [
+            ("both", "pass"),
+            ("both", "fail"),
+            ("inside", "pass"),
+            ("outside", "warn"),
+        ]
+    ]
+    rows.append(where | {"side": "both", "metric": "flag_tied_scores", "verdict": "fail"})
+    (tmp_path / "honest.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    _, table = attack_strength.honest()
+    one, total = table.splitlines()[2:]
+    shares = ["50% (1 of 2)", "25% (0 of 2)", "25% (1 of 2)", "`tied_scores`"]
+    assert one.strip("| ").split(" | ") == ["`a`", "linf:0.1", "`quick`", "32", *shares]
+    assert total.strip("| ").endswith(" | ".join(shares))
