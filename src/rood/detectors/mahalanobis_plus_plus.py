@@ -4,9 +4,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from rood.detectors.base import OutputBox
 from rood.detectors.mahalanobis import Mahalanobis
 from rood.models.model import Outputs
+from rood.numerics.box import Box
 from rood.shapes import Features, Labels
+
+SHORTEST = 1e-12  # length below which `normalize` does not stretch features
 
 
 class MahalanobisPlusPlus(Mahalanobis):
@@ -22,3 +26,13 @@ class MahalanobisPlusPlus(Mahalanobis):
 
     def distances(self, f: Features) -> Float[Tensor, "b k"]:
         return super().distances(normalize(f.double(), dim=1))
+
+    def bounds_from(self, out: OutputBox) -> Box:
+        """A u = A f / ||f||; as u has length 1 at most, no entry exceeds the length of its row."""
+        assert out.forms is not None
+        squares = out.features.squared()
+        shortest, longest = (v.sum(dim=1, keepdim=True).sqrt() for v in squares)
+        inverse = Box(1 / longest.clamp_min(SHORTEST), 1 / shortest.clamp_min(SHORTEST))
+        rows = self.forms().norm(dim=1).expand_as(out.forms.low)
+        along = out.forms.times(Box(*(v.expand_as(rows) for v in inverse)))
+        return super().bounds_from(out._replace(forms=along.within(Box(-rows, rows))))
