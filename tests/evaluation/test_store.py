@@ -80,6 +80,17 @@ def test_the_repr_names_what_was_audited_and_the_worst_attacked_number(folder):
     )
 
 
+def test_the_worst_number_is_that_of_the_rows_with_the_fields_given(folder):
+    assert repr(Results(folder).worst()).startswith("nan (net <b> on ")  # the row with NaN
+    assert Results(folder).worst(detector="msp") == 0.2
+    planned = {"settings": {"detectors": {"net": {"msp": {}, "<b>": {}, "vim": {}}}}}
+    (folder / "manifest.json").write_text(json.dumps(planned))
+    assert repr(Results(folder).worst()) == "nan (net vim: not attacked)"
+    assert Results(folder).worst(detector="msp") == 0.2
+    with pytest.raises(ResultsError, match="expected an AUROC"):
+        Results(folder).worst(detector="knn")
+
+
 def test_a_notebook_shows_attacked_numbers_with_interval_and_verdict(folder):
     shown = Results(folder)._repr_html_()
     assert shown.count("<tr>") == 3

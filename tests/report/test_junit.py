@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rood.evaluation.gate import Missing
 from rood.evaluation.rows import Row
 from rood.report.junit import junit
 
@@ -56,7 +57,7 @@ def test_a_number_that_cannot_be_believed_fails_without_a_bar():
 
 
 def test_what_was_not_attacked_fails():
-    suite, failures = read(ROW, missing=["net vim"])
+    suite, failures = read(ROW, missing=[Missing("net", "vim")])
     assert failures == ["not attacked"]
     assert len(suite) == 2
 

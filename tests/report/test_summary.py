@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rood.evaluation.gate import Missing
 from rood.evaluation.rows import Row
 from rood.report.summary import summary
 
@@ -33,6 +34,10 @@ def test_the_worst_number_of_every_detector_is_shown():
 def test_a_number_that_is_not_believed_goes_before_a_lower_one():
     unbelieved = replace(ROW, dataset="dtd", value=0.99, verdict="fail")
     assert "dtd" in summary([ROW, unbelieved])
+
+
+def test_what_was_not_attacked_has_a_line():
+    assert "| ❌ | net | vim | not attacked |" in summary([ROW], missing=[Missing("net", "vim")])
 
 
 def test_names_are_no_markup():

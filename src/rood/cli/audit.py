@@ -1,7 +1,6 @@
 """`rood audit`: attack detectors, show the table, write the folder and the page."""
 
 import dataclasses
-import os
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rood.cli import TYPED, app, options
+from rood.cli.ci import check_bar, tell
 from rood.cli.options import listed, numbers
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rood.evaluation.settings import AuditSettings
     from rood.evaluation.steps import Step
     from rood.evaluation.store import Results
-
-GATE = 3  # exit code where --fail-under is not met
-WEAK = "AUROC below {:g} or not to be believed, both sides attacked"
 
 
 @app.command()
@@ -86,6 +83,9 @@ def audit(
     junit: Annotated[
         Path | None, typer.Option(help="Write the outcome as a JUnit file, for CI servers.")
     ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Write the outcome as a SARIF file, for code scanning.")
+    ] = None,
     fail_under: Annotated[
         float | None,
         typer.Option(help="Exit with 3 if an AUROC with both sides attacked is below this."),
@@ -103,7 +103,7 @@ def audit(
     from rood._offline import go_offline
     from rood.evaluation.engines import pick
 
-    _check_bar(fail_under)
+    check_bar(fail_under)
     if offline:
         go_offline()
     given: dict[str, Any] = {
@@ -138,53 +138,7 @@ def audit(
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
-    _judge(results, plan, fail_under, junit)
-
-
-def _judge(results: "Results", plan: "Plan", bar: float | None, junit: Path | None) -> None:
-    """Tell CI servers the outcome; end with an exit code where it is below the bar."""
-    if junit is not None:
-        _write_junit(results, plan, bar, junit)
-    _write_summary(results, bar)
-    _gate(results, plan, bar)
-
-
-def _write_junit(results: "Results", plan: "Plan", bar: float | None, path: Path) -> None:
-    from rood._files import write_whole
-    from rood.evaluation.store import readable_errors
-    from rood.report.junit import junit
-
-    with readable_errors(path):
-        write_whole(path, junit(results.rows, bar, _not_attacked(results, plan)))
-
-
-def _write_summary(results: "Results", bar: float | None) -> None:
-    """Append to the summary of a GitHub job, where this is one."""
-    from rood._files import Folder
-    from rood.evaluation.store import readable_errors
-    from rood.report.summary import summary
-
-    if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        path = Path(file)
-        with readable_errors(path):
-            Folder(path.parent).append(path.name, summary(results.rows, bar).encode())
-
-
-def _not_attacked(results: "Results", plan: "Plan") -> list[str]:
-    """The detectors without a row, and those that a time limit left out, if only at a budget."""
-    from rood.evaluation.store import Store
-
-    there = {(r.model, r.detector) for r in results.find(metric="auroc", side="both")}
-    missing = {f"{m} {d}" for m, ds in plan.detectors.items() for d in ds if (m, d) not in there}
-    missing |= set(plan.about.get("time", {}).get("dropped", ()))
-    missing |= {d for d, _ in (Store(results.folder).said("time") or {}).get("left_out", ())}
-    return sorted(missing)
-
-
-def _gate(results: "Results", plan: "Plan", bar: float | None) -> None:
-    if bar is not None and (weak := _below(results, plan, bar)):
-        typer.echo(f"gate: {WEAK.format(bar)}: {weak}", err=True)
-        raise typer.Exit(GATE)
+    tell(results, fail_under, junit=junit, sarif=sarif, quiet=quiet or as_json)
 
 
 def _write_config(settings: "AuditSettings", path: Path) -> None:
@@ -203,14 +157,6 @@ def _renamed(budget: str | None) -> str | None:
     if budget is not None:
         note("--budget is called --time now", "deprecated")
     return budget
-
-
-def _check_bar(bar: float | None) -> None:
-    from rood.errors import expect
-
-    if bar is not None:
-        do = f"did you mean {bar / 100:g}?"
-        expect(0 <= bar <= 1, "an AUROC from 0 to 1 for --fail-under", bar, do=do)
 
 
 def settings_of(
@@ -286,17 +232,6 @@ def _no_early_exit() -> Iterator[None]:
         yield
     except typer.Exit as e:
         raise SystemExit(e.exit_code) from e
-
-
-def _below(results: "Results", plan: "Plan", bar: float) -> str:
-    """The detectors below the bar, without a row, and those whose attack failed its checks."""
-    from rood.report.words import shown
-
-    rows = results.find(metric="auroc", side="both")
-    # not "value < bar", which NaN is not
-    weak = {f"{r.model} {r.detector}" for r in rows if not r.value >= bar or r.verdict == "fail"}
-    weak |= set(_not_attacked(results, plan))  # what was not measured does not pass
-    return shown(", ".join(sorted(weak)), 2000) if rows else "nothing was attacked"
 
 
 def _grouped(texts: list[str]) -> dict[str, str]:

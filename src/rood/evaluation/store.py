@@ -35,6 +35,7 @@ from rood._files import Folder, for_spreadsheets, from_spreadsheets, opened
 from rood._moved import without_removed
 from rood._parsing import json_file, json_of, tensor_shapes
 from rood.errors import CapabilityError, ConfigError, ResultsError, RoodWarning, first_line
+from rood.evaluation.gate import Missing, Worst, not_attacked, worst
 from rood.evaluation.rows import CLEAN, Arrays, Row
 
 T = TypeVar("T")
@@ -495,6 +496,19 @@ class Results:
         wanted = fields.items()
         return tuple(r for r in self.rows if all(getattr(r, k) == v for k, v in wanted))
 
+    def worst(self, **fields: object) -> Worst:
+        """The lowest AUROC with both sides attacked, of the rows whose fields are as given.
+
+        For tests: `assert results.worst() > 0.7`. It is nan, which fails, where a number cannot be
+        believed (verdict `fail`) or a detector was not attacked, and prints which one and why.
+        """
+        mine = [m for m in self.not_attacked() if _meant(m, fields)]
+        return worst(self.find(**fields), mine)
+
+    def not_attacked(self) -> list[Missing]:
+        """The networks and detectors without a number, both sides attacked."""
+        return not_attacked(self.rows, Store(self.folder).manifest())
+
     def __repr__(self) -> str:
         try:
             rows = self.rows
@@ -552,6 +566,12 @@ class Results:
         except ImportError as e:
             raise CapabilityError("needs pandas: pip install pandas") from e
         return pandas.DataFrame([asdict(r) for r in self.rows], columns=list(FIELDS))
+
+
+def _meant(missing: Missing, fields: Mapping[str, object]) -> bool:
+    """Whether these fields of rows include what is missing."""
+    known = {k: v for k, v in missing._asdict().items() if v}
+    return all(fields.get(k, v) == v for k, v in known.items())
 
 
 def _attacked(rows: Iterable[Row]) -> list[Row]:

@@ -4,22 +4,23 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from rood.evaluation.gate import Missing, attacked, failure
 from rood.evaluation.rows import Row
 
 # what XML 1.0 cannot hold, however it is escaped
 FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
-def junit(rows: Sequence[Row], bar: float | None = None, missing: Sequence[str] = ()) -> bytes:
+def junit(rows: Sequence[Row], bar: float | None = None, missing: Sequence[Missing] = ()) -> bytes:
     """A test case for every network, detector, OOD set and budget with both sides attacked.
 
     It fails where the verdict on the attack is `fail`, or the AUROC is below the bar. `missing`
     names what should have been attacked and was not: each is a failure too.
     """
-    attacked = [r for r in rows if r.metric == "auroc" and r.side == "both"]
+    found = attacked(rows)
     suite = ElementTree.Element("testsuite", name="rood audit", errors="0", skipped="0")
     failures = len(missing)
-    for row in attacked:
+    for row in found:
         case = ElementTree.SubElement(
             suite,
             "testcase",
@@ -32,23 +33,15 @@ def junit(rows: Sequence[Row], bar: float | None = None, missing: Sequence[str] 
                 case, "failure", message=_plain(said), type="gate"
             ).text = _plain(said)
     for name in missing:
-        case = ElementTree.SubElement(suite, "testcase", classname=_plain(name), name="attacked")
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_plain(str(name)), name="attacked"
+        )
         ElementTree.SubElement(case, "failure", message="not attacked", type="gate")
-    suite.set("tests", str(len(attacked) + len(missing)))
+    suite.set("tests", str(len(found) + len(missing)))
     suite.set("failures", str(failures))
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
     return bytes(ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True))
-
-
-def failure(row: Row, bar: float | None) -> str:
-    """Why a row does not pass, with its numbers; "" where it does."""
-    interval = "" if row.low is None else f" (95 % interval {row.low:.3f} to {row.high:.3f})"
-    value = f"AUROC {row.value:.3f}{interval}, both sides attacked"
-    if row.verdict == "fail":
-        return f"{value}: the attack failed its own checks, the number cannot be believed"
-    # not "value < bar", which NaN is not
-    return f"{value}: below {bar:g}" if bar is not None and not row.value >= bar else ""
 
 
 def _plain(text: str) -> str:

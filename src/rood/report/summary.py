@@ -2,25 +2,23 @@
 
 from collections.abc import Sequence
 
+from rood.evaluation.gate import Missing, failure, worst_of_each
 from rood.evaluation.rows import Row
-from rood.report.junit import failure
 from rood.report.words import shown
 
 
-def summary(rows: Sequence[Row], bar: float | None = None) -> str:
+def summary(rows: Sequence[Row], bar: float | None = None, missing: Sequence[Missing] = ()) -> str:
     """The lowest AUROC with both sides attacked of every network and detector."""
-    attacked = [r for r in rows if r.metric == "auroc" and r.side == "both"]
     lines = ["## rood audit", "", "| | network | detector | AUROC | on | verdict |"]
     lines.append("|---|---|---|---|---|---|")
-    for pair in dict.fromkeys((r.model, r.detector) for r in attacked):
-        mine = [r for r in attacked if (r.model, r.detector) == pair]
-        # one that does not pass goes before one that does
-        worst = min(mine, key=lambda r: (not failure(r, bar), r.value))
+    for worst in worst_of_each(rows, bar):
         interval = "" if worst.low is None else f" ({worst.low:.3f} to {worst.high:.3f})"
-        cells = ["❌" if failure(worst, bar) else "✅", *map(_cell, pair)]
+        cells = ["❌" if failure(worst, bar) else "✅", _cell(worst.model), _cell(worst.detector)]
         where = _cell(f"{worst.dataset}, {worst.scenario}")
         cells += [f"{worst.value:.3f}{interval}", where, worst.verdict]
         lines.append(f"| {' | '.join(cells)} |")
+    for pair in missing:
+        lines.append(f"| ❌ | {_cell(pair.model)} | {_cell(pair.detector)} | not attacked | | |")
     return "\n".join([*lines, ""])
 
 
