@@ -260,7 +260,7 @@ def test_the_first_screen_has_the_figure(opened, report: Path) -> None:
 
 
 def test_a_desktop_page_is_no_longer_than_six_screens(opened, pages) -> None:
-    for kind in ("two networks", "one network", "untrustworthy"):
+    for kind in ("two networks", "one network", "20 detectors", "untrustworthy"):
         page = opened(pages[kind])
         assert page.evaluate("document.documentElement.scrollHeight") < 6000, kind
         assert page.locator("details").count() > 5

@@ -91,7 +91,7 @@ def _unbelieved(o: Outcome) -> Sentence:
 
 
 def between(numbers: Numbers, family: str) -> list[Sentence]:
-    """What another network buys, and what it costs."""
+    """Which network resists best, and what that costs."""
     best = [
         believed[-1]
         for model in numbers.models
@@ -101,12 +101,14 @@ def between(numbers: Numbers, family: str) -> list[Sentence]:
         return []
     low, high = (f(best, key=lambda o: o.attacked.value) for f in (min, max))
     a, b = low.attacked, high.attacked
-    lead, label = "What hardening buys:", high.budget.label()
+    label = high.budget.label()
     if b.value - a.value < 0.05:
-        rest = f"little. At {label} the best worst-case AUROC is about the same on every network "
+        rest = f"at {label} the best worst-case AUROC is about the same on every network "
+        lead = "No network resists better:"
         return [Sentence("compare", lead, f"{rest}({low.value} to {high.value}).")]
-    rest = f"going from {shown(a.model)} to {shown(b.model)} lifts the best worst-case AUROC at "
-    rest += f"{label} from {low.value} ({low.name}) to {high.value} ({high.name})"
+    lead = f"{shown(b.model)} resists better than {shown(a.model)}:"
+    rest = f"from {shown(a.model)} to {shown(b.model)} the best worst-case AUROC at "
+    rest += f"{label} goes from {low.value} ({low.name}) to {high.value} ({high.name})"
     before, after = numbers.accuracy(a.model), numbers.accuracy(b.model)
     if before and after:
         pair = [number(before.value), number(after.value)]

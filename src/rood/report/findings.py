@@ -25,7 +25,7 @@ def headline(numbers: Numbers) -> str:
     elif len(doubtful) == len(found):
         return "No attacked number can be believed: the attacks failed their own checks."
     elif not fallen:
-        opening = "No detector was brought down."
+        opening = _standing(numbers, [o for o in found if o.believed])
     elif len(fallen) == len(found) - 1 and not doubtful:
         (sound,) = (o for o in found if o not in fallen)
         network = f" on {shown(sound.attacked.model)}" if len(numbers.models) > 1 else ""
@@ -36,6 +36,16 @@ def headline(numbers: Numbers) -> str:
         many = "One attacked number" if len(doubtful) == 1 else f"{len(doubtful)} attacked numbers"
         opening += f" {many} cannot be believed."
     return opening
+
+
+def _standing(numbers: Numbers, believed: list[Outcome]) -> str:
+    """Where none has fallen: the one that comes closest, since weakened is not safe either."""
+    worst = min(believed, key=lambda o: o.attacked.value)
+    name = f"{worst.name}{_where(numbers, worst)}"
+    if worst.kind == "holds":
+        return f"No detector falls: under attack the lowest AUROC is {worst.value}, of {name}."
+    before = f" from {number(worst.clean.value)}" if worst.clean else ""
+    return f"No detector falls to a coin toss, but the attack takes {name}{before} to {worst.value}."
 
 
 def _what(numbers: Numbers, n: int) -> tuple[str, str]:

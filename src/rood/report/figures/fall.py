@@ -21,6 +21,7 @@ MARKS = {
 SIGNS = {"pass": "✓", "warn": "!", "fail": "✕"}
 MOST_LINES = 16  # in one drawing of all networks
 LINE = 30  # pixels
+CLOSE = 24  # the same, where there are more than MOST_LINES
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _draw(numbers: Numbers, model: str, dataset: str, family: str) -> Drawing | 
         "data": [t for t in data if t["x"]],
         "layout": {
             "yaxis": yaxis,
-            "height": int(100 + LINE * at),
+            "height": int(100 + (LINE if len(places) <= MOST_LINES else CLOSE) * at),
             "annotations": [*heads, *(_beside(y, line) for y, line in places)],
         },
         "summary": " ".join(said),
