@@ -152,8 +152,8 @@ def test_what_another_network_buys_and_costs_is_said() -> None:
         for model, value in (("ce", 0.99), ("aloe", 0.95))
     ]
     assert text(sentences(rows)[-1]) == (
-        "aloe resists better than ce: from ce to aloe the best worst-case AUROC at L∞ 0.1 goes from "
-        "0.10 (msp) to 0.90 (knn); the accuracy on clean images goes from 0.99 to 0.95."
+        "aloe resists better than ce: from ce to aloe the best worst-case AUROC at L∞ 0.1 goes "
+        "from 0.10 (msp) to 0.90 (knn); the accuracy on clean images goes from 0.99 to 0.95."
     )
     rows = case("msp", 0.97, 0.1, model="ce") + case("msp", 0.97, 0.12, model="aloe")
     assert "No network resists better: at L∞ 0.1 the best worst-case AUROC is about" in said(rows)

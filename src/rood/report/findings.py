@@ -45,7 +45,8 @@ def _standing(numbers: Numbers, believed: list[Outcome]) -> str:
     if worst.kind == "holds":
         return f"No detector falls: under attack the lowest AUROC is {worst.value}, of {name}."
     before = f" from {number(worst.clean.value)}" if worst.clean else ""
-    return f"No detector falls to a coin toss, but the attack takes {name}{before} to {worst.value}."
+    fall = f"the attack takes {name}{before} to {worst.value}"
+    return f"No detector falls to a coin toss, but {fall}."
 
 
 def _what(numbers: Numbers, n: int) -> tuple[str, str]:
