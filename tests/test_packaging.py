@@ -127,6 +127,8 @@ def test_rood_answers_alone(bare, tmp_path):
     assert listed.returncode == 0, listed.stderr
     assert "vim" in listed.stdout
     assert "cifar10-aloe" not in listed.stdout
+    finder = "from importlib.metadata import entry_points; print(entry_points(group='pytest11'))"
+    assert "rood.pytest_plugin" in run(bare, tmp_path, "python", "-c", finder).stdout
 
 
 def test_rood_audits_alone(bare, tmp_path):
