@@ -11,6 +11,7 @@ from refusals import refused
 from rood import data
 from rood.data.balanced import Distortion, balance, distorted
 from rood.data.patch_shuffle import shuffled
+from rood.data.spliced import spliced
 from rood.errors import DataError, InputError
 
 
@@ -56,6 +57,38 @@ def test_a_patch_shuffle_depends_on_seed_and_image_alone(tmp_path):
     for bad in ("x", "1", "4,n=3", "4,seed=x"):
         refused(InputError, "expected patch_shuffle:SIDE", data.load, f"patch_shuffle:{bad}@{spec}")
     refused(InputError, "whose sides 5 divides, got 16x16", data.load, f"patch_shuffle:5@{spec}")
+
+
+def test_a_spliced_image_is_two_of_different_classes_along_a_line():
+    """Image i is i everywhere, of class i mod 3: what stands where is what it came from."""
+    x = torch.arange(30.0).view(30, 1, 1, 1).expand(30, 1, 12, 10)
+    cut = spliced(x, np.arange(30) % 3, 200, np.random.default_rng(0))
+    assert cut.shape == (200, 1, 12, 10)
+    for image in cut[:, 0]:
+        first, second = image.unique()
+        assert int(first) % 3 != int(second) % 3
+        assert 0.2 < (image == first).float().mean() < 0.8
+        here = (image == first).int()
+        assert all(int(here.diff(dim=d).abs().sum(dim=d).max()) <= 1 for d in (0, 1))
+    assert len(cut.flatten(1).unique(dim=0)) > 190
+    assert len({tuple(i.unique().tolist()) for i in cut}) > 150
+
+
+def test_spliced_images_are_as_many_as_asked_for(tmp_path):
+    labels = torch.arange(20) % 2
+    spec = packed(tmp_path / "x.npz", pictures(20, labels=labels))
+    found = data.load(f"spliced:33,seed=1@{spec}")
+    assert len(found) == 33
+    assert found.labels is None
+    assert torch.equal(data.load(f"spliced:33,seed=1@{spec}").images, found.images)
+    assert not torch.equal(data.load(f"spliced:33,seed=2@{spec}").images, found.images)
+    assert len(data.load(f"spliced:33@{spec}", limit=5)) == 5
+    for bad in ("x", "0", "4,n=3", "4,seed=x"):
+        refused(InputError, "expected spliced:COUNT", data.load, f"spliced:{bad}@{spec}")
+    one = packed(tmp_path / "one.npz", pictures(5, labels=torch.zeros(5, dtype=torch.long)))
+    refused(InputError, "at least two classes", data.load, f"spliced:3@{one}")
+    none = packed(tmp_path / "none.npz", pictures(5))
+    refused(InputError, "expected labelled images", data.load, f"spliced:3@{none}")
 
 
 def test_balancing_keeps_originals_and_fills_up_every_class(tmp_path):

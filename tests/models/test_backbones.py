@@ -48,6 +48,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "centroids": 2,
     },
     "leaky_cnn": {"width": 4, "features": 8},
+    "plain_cnn": {"width": 4, "features": 8},
     "preact_resnet18": {"width": 4, "norm": "group"},
     "resnet18": {"width": 4, "norm": "instance", "stem": "large"},
     "resnet34": {"width": 4, "norm": "group", "stem": "large"},

@@ -10,7 +10,7 @@ from rood.shapes import Scores
 
 
 class Head(OutputDetector):
-    r"""s(x) = w f(x) + b, with f the features and (w, b) learnt by the objective `joint`.
+    r"""s(x) = w f(x) + b, with f the features and (w, b) learnt by `joint` or `certified_head`.
 
     For networks with such a head alone; nothing is fitted. A detector of its own beside the classes
     is ATD's, Azizmalayeri et al., *Your Out-of-Distribution Detection Method is Not Robust!*,

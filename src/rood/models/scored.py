@@ -50,5 +50,5 @@ def no_head() -> CapabilityError:
     """The error for a network without a scalar head."""
     return CapabilityError(
         "expected a network with a scalar head, got one without: train a backbone with "
-        "scored=true by the objective joint"
+        "scored=true by the objective joint or certified_head"
     )

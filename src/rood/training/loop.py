@@ -123,7 +123,8 @@ def _passes(now: State, objective: Objective, feed: Feed) -> Passes:
         loss.backward()
         return loss.detach()
 
-    recorded = feed.settings.graph and feed.device.type == "cuda" and not objective.has_memory
+    changing = objective.has_memory or objective.scheduled
+    recorded = feed.settings.graph and feed.device.type == "cuda" and not changing
     return Graphed(passes, now.model) if recorded else passes
 
 
@@ -139,7 +140,7 @@ def _one_epoch(now: State, passes: Passes, feed: Feed, epoch: int) -> float:
     for step in range(feed.steps):
         share = (epoch - 1 + step / feed.steps) / settings.epochs
         optimizer.param_groups[0]["lr"] = settings.lr_at(share)
-        batch = feed.batch(epoch, step)._replace(memory=now.memory)
+        batch = feed.batch(epoch, step)._replace(memory=now.memory, done=share)
         noise = generator(settings.seed, "objective", epoch, step)
         with _drawing_from(generator(settings.seed, "layers", epoch, step)):
             loss = passes(batch, noise)

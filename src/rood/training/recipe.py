@@ -108,8 +108,9 @@ def _objective(said: object, where: str) -> Objective:
     for key in ("eps", "step"):
         if isinstance(options.get(key), str):
             options[key] = _distance(options[key])
-    steps = getattr(cls.__dataclass_fields__.get("steps"), "default", None)
-    return config.build(cls, _with_steps(options, steps), where)
+    if (steps := cls.__dataclass_fields__.get("steps")) is not None:
+        options = _with_steps(options, steps.default)
+    return config.build(cls, options, where)
 
 
 def _named(said: object, where: str = "objective") -> dict[str, Any]:

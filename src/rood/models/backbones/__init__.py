@@ -51,7 +51,7 @@ def create(
 ) -> Backbone:
     """The network called `name`, with initial weights that depend on the seed only.
 
-    scored: with a scalar head beside the classes, which the objective `joint` trains.
+    scored: with a scalar head beside the classes, which `joint` and `certified_head` train.
     """
     net = outline(name, classes=classes, channels=channels, scored=scored, **settings)
     net.to_empty(device="cpu")

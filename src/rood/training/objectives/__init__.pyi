@@ -8,6 +8,7 @@ from rood.training.objectives.base import Batch as Batch
 from rood.training.objectives.base import Objective as Objective
 from rood.training.objectives.calibrated import Calibrated as Calibrated
 from rood.training.objectives.ccu import CCU as CCU
+from rood.training.objectives.certified_head import CertifiedHead as CertifiedHead
 from rood.training.objectives.cross_entropy import CrossEntropy as CrossEntropy
 from rood.training.objectives.deep_ensemble import DeepEnsemble as DeepEnsemble
 from rood.training.objectives.energy_oe import EnergyOE as EnergyOE

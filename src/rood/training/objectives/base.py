@@ -21,6 +21,7 @@ class Batch(NamedTuple):
     y: Labels
     outliers: Float[Tensor, "o c h w"] | None = None
     memory: nn.Module | None = None  # what the objective keeps between steps
+    done: float = 1.0  # share of the training before this step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Objective(ABC):
 
     needs_outliers: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False  # True: `begin` makes what it keeps between steps
+    scheduled: ClassVar[bool] = False  # True: the loss depends on the share of the training done
 
     def begin(self, model: Model, some: Batch, generator: Generator) -> nn.Module | None:
         """Make the memory, which the loop saves and `compute` updates.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,17 +116,26 @@ def frozen(model: Model, *, evaluate: bool = True) -> Iterator[None]:
 
     Modes and gradients are restored afterwards.
     """
-    learning = [m for m in model.modules() if m.training] if evaluate else []
     learnt = [p for p in model.parameters() if p.requires_grad]
-    _put(learning, False)
     for p in learnt:
         p.requires_grad_(False)
+    try:
+        with evaluating(model) if evaluate else nullcontext():
+            yield
+    finally:
+        for p in learnt:
+            p.requires_grad_()
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Switch to eval mode inside the block."""
+    learning = [m for m in model.modules() if m.training]
+    _put(learning, False)
     try:
         yield
     finally:
         _put(learning, True)
-        for p in learnt:
-            p.requires_grad_()
 
 
 def _put(modules: Iterable[nn.Module], training: bool) -> None:

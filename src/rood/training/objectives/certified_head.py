@@ -1,0 +1,98 @@
+"""Classes, and a scalar ID/OOD head trained on what certificates say of it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import cross_entropy, softplus
+
+from rood.certify import backward
+from rood.certify.forward import intervals
+from rood.certify.graph import trace
+from rood.certify.region import Region
+from rood.errors import expect
+from rood.models.backbones import create
+from rood.models.model import Model
+from rood.models.scored import head_of
+from rood.models.wrap import wrap
+from rood.shapes import Images, Scores
+from rood.threat import Linf
+from rood.training.objectives.base import Batch, Loss, Objective
+from rood.training.objectives.robust import check_weight, evaluating
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifiedHead(Objective):
+    r"""L = E[-log p_y(x) + l(u(x))] + weight E[l(-v(o))], l = softplus, v <= s <= u.
+
+    u and v bound the scalar head s in the L-infinity ball of radius eps: interval bounds, Gowal et
+    al., arXiv:1810.12715, at the start mixed with CROWN-IBP, Zhang et al., arXiv:1906.06316. During
+    the share `ramp` of the training eps grows from 0, the share of CROWN-IBP falls from `crown` to
+    0, and that of the same loss of s itself, without a threat, from 1 to `kappa`. The half of the
+    outliers is that of GOOD, Bitterwolf et al., arXiv:2007.08473, and of ProoD, Meinke et al.,
+    arXiv:2106.04260; that of the images is ours, so that both sides can be certified. Needs a
+    network with a scalar head (`scored` in its architecture); few layers keep the bounds tight.
+    """
+
+    needs_outliers: ClassVar[bool] = True
+    scheduled: ClassVar[bool] = True
+
+    eps: float = 0.1  # in pixel units
+    weight: float = 1.0  # of the outliers
+    ramp: float = 0.5  # share of the training in which eps grows from 0
+    kappa: float = 0.0  # share of the loss without a threat, once eps has grown
+    crown: float = 1.0  # share of CROWN-IBP in the bounds at the start; 0: intervals alone
+
+    def __post_init__(self) -> None:
+        Linf(self.eps)  # validates eps
+        check_weight(self.weight)
+        for name in ("ramp", "kappa", "crown"):
+            value = getattr(self, name)
+            expect(0 <= value <= 1, f"a share 0 <= {name} <= 1", value)
+
+    @classmethod
+    def example(cls) -> "CertifiedHead":
+        """For the checks: an eps small enough for the images."""
+        return cls(eps=0.005)
+
+    @staticmethod
+    def example_model(model: Model) -> Model:
+        """A network of layers that certificates cover, for the contract checks."""
+        channels = model.mean.shape[1]
+        return wrap(
+            create("plain_cnn", classes=model.classes, channels=channels, scored=True)
+        )
+
+    def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
+        assert batch.outliers is not None
+        n, both = len(batch.x), torch.cat([batch.x, batch.outliers])
+        out = model(both)
+        inside = torch.arange(len(both), device=both.device) < n
+        sign = torch.where(inside, -1.0, 1.0)  # what must be large is -s of images, s of outliers
+        margin = sign * head_of(out).float()
+        grown = min(1.0, batch.done / self.ramp) if self.ramp else 1.0
+        worst = least(model, both, sign, self.eps * grown, self.crown * (1 - grown))
+        clean = 1 - (1 - self.kappa) * grown
+        losses = clean * softplus(-margin) + (1 - clean) * softplus(-worst)
+        classes = cross_entropy(out.logits[:n].float(), batch.y)
+        return classes + losses[:n].mean() + self.weight * losses[n:].mean()
+
+
+def least(model: Model, x: Images, sign: Scores, eps: float, crown: float) -> Scores:
+    """A lower bound of sign times the scalar head around each image, with gradients.
+
+    crown: the share of CROWN-IBP in it, of interval bounds in the rest.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        with evaluating(model):
+            graph = trace(model, tuple(x.shape[1:]))
+        assert graph.head is not None
+        found = intervals(graph, Region.around(x, Linf(eps), model.mean.dtype))
+        box = found.boxes[graph.head].reshaped(sign)
+        bound = torch.where(sign > 0, box.low, -box.high)
+        if not crown:
+            return bound
+        a = sign.to(model.mean.dtype).view(-1, *graph.nodes[graph.head].shape)
+        owner = torch.arange(len(x), device=x.device)
+        return (1 - crown) * bound + crown * backward.least(found, graph.head, a, owner)
