@@ -65,13 +65,14 @@ def by_hand(model, x, sign, eps, crown):
         w = [v / std for v in first.weight[j].tolist()]
         b = first.bias[j].item() - sum(w) * mean
         ends = [(v * a, v * c) for v, a, c in zip(w, low, high, strict=True)]
-        l, u = b + sum(min(e) for e in ends), b + sum(max(e) for e in ends)
+        lo, hi = b + sum(min(e) for e in ends), b + sum(max(e) for e in ends)
         a = head[j].item()
-        interval += min(a * max(l, 0), a * max(u, 0))
-        if l < 0 < u:  # below the chord, above 0 or x
-            k, t = (u / (u - l), -u * l / (u - l)) if a < 0 else (float(u > -l), 0.0)
+        interval += min(a * max(lo, 0), a * max(hi, 0))
+        if lo < 0 < hi:  # below the chord, above 0 or x
+            chord = hi / (hi - lo)
+            k, t = (chord, -chord * lo) if a < 0 else (float(hi > -lo), 0.0)
         else:
-            k, t = float(l >= 0), 0.0
+            k, t = float(lo >= 0), 0.0
         line += a * (k * b + t)
         slopes = [s + a * k * v for s, v in zip(slopes, w, strict=True)]
     line += sum(min(s * a, s * c) for s, a, c in zip(slopes, low, high, strict=True))
@@ -190,7 +191,9 @@ def test_options_are_checked(wrong):
 
 def test_networks_without_a_scalar_head_are_refused():
     with pytest.raises(CapabilityError, match=r"scalar head.*scored=true"):
-        FULL.loss(toy_world().model, Batch(*toy_world().train[0], toy_world().outside), generator(0))
+        FULL.loss(
+            toy_world().model, Batch(*toy_world().train[0], toy_world().outside), generator(0)
+        )
 
 
 def test_a_recipe_gives_eps_without_steps():

@@ -56,7 +56,8 @@ def spliced(
     """Pairs of different classes, cut along random lines."""
     first = rng.integers(len(x), size=count)
     second = np.array([rng.choice(np.flatnonzero(labels != labels[i])) for i in first])
-    here = _sides(*x.shape[2:], count, rng)[:, None]
+    _, _, h, w = x.shape
+    here = _sides(h, w, count, rng)[:, None]  # (count, 1, h, w)
     return torch.where(here, x[torch.from_numpy(first)], x[torch.from_numpy(second)])
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 from torch.nn.functional import cross_entropy, softplus
 
 from rood.certify import backward
@@ -60,9 +60,7 @@ class CertifiedHead(Objective):
     def example_model(model: Model) -> Model:
         """A network of layers that certificates cover, for the contract checks."""
         channels = model.mean.shape[1]
-        return wrap(
-            create("plain_cnn", classes=model.classes, channels=channels, scored=True)
-        )
+        return wrap(create("plain_cnn", classes=model.classes, channels=channels, scored=True))
 
     def compute(self, model: Model, batch: Batch, generator: Generator) -> Loss:
         assert batch.outliers is not None
