@@ -5,26 +5,11 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from one_row import ROW
 
 from rood.errors import ResultsError
 from rood.evaluation.gate import Missing, failure, not_attacked, worst, worst_of_each
-from rood.evaluation.rows import Row
 
-ROW = Row(
-    model="net",
-    detector="msp",
-    dataset="svhn",
-    scenario="pgd linf:0.1",
-    side="both",
-    metric="auroc",
-    value=0.71,
-    low=0.65,
-    high=0.77,
-    n_in=100,
-    n_out=100,
-    seed=0,
-    verdict="pass",
-)
 HIGH = replace(ROW, dataset="dtd", value=0.9)
 NAN = replace(ROW, value=math.nan)
 UNBELIEVED = replace(HIGH, verdict="fail")

@@ -4,26 +4,10 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from one_row import ROW
 
 from rood.evaluation.gate import Missing
-from rood.evaluation.rows import Row
 from rood.report.junit import junit
-
-ROW = Row(
-    model="net",
-    detector="msp",
-    dataset="svhn",
-    scenario="pgd linf:0.1",
-    side="both",
-    metric="auroc",
-    value=0.71,
-    low=0.65,
-    high=0.77,
-    n_in=100,
-    n_out=100,
-    seed=0,
-    verdict="pass",
-)
 
 
 def read(*rows, bar=None, missing=()):

@@ -3,26 +3,12 @@
 import json
 from dataclasses import replace
 
+from one_row import ROW
+
 from rood.evaluation.checks import checks
 from rood.evaluation.gate import Missing
-from rood.evaluation.rows import Row
 from rood.report.sarif import sarif
 
-ROW = Row(
-    model="net",
-    detector="msp",
-    dataset="svhn",
-    scenario="pgd linf:0.1",
-    side="both",
-    metric="auroc",
-    value=0.71,
-    low=0.65,
-    high=0.77,
-    n_in=100,
-    n_out=100,
-    seed=0,
-    verdict="pass",
-)
 FLAG = replace(ROW, metric="flag_zero_gradient", value=0.4, verdict="fail", low=None, high=None)
 
 

@@ -2,25 +2,10 @@
 
 from dataclasses import replace
 
-from rood.evaluation.gate import Missing
-from rood.evaluation.rows import Row
-from rood.report.summary import summary
+from one_row import ROW
 
-ROW = Row(
-    model="net",
-    detector="msp",
-    dataset="svhn",
-    scenario="pgd linf:0.1",
-    side="both",
-    metric="auroc",
-    value=0.71,
-    low=0.65,
-    high=0.77,
-    n_in=100,
-    n_out=100,
-    seed=0,
-    verdict="pass",
-)
+from rood.evaluation.gate import Missing
+from rood.report.summary import summary
 
 
 def test_the_worst_number_of_every_detector_is_shown():
