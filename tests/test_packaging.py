@@ -34,6 +34,8 @@ MISSING = {
     "pip install 'rood[timm]'": "audit('--model', 'timm:resnet18')",
     "needs ray: pip install 'rood[ray]'": "audit('--engine', 'ray')",
     "needs onnx and onnxscript: pip install 'rood[onnx]'": "guard.export('guard.onnx')",
+    "needs mlflow: pip install 'rood[mlflow]'": "audit('--log-to', 'mlflow')",
+    "needs wandb: pip install 'rood[wandb]'": "audit('--log-to', 'wandb')",
     "needs pandas: pip install pandas": "rood.Results('audit').to_pandas()",
     "pip install ./zoo in a checkout": "rood.zoo.load('cifar10-aloe')",
 }

@@ -1,9 +1,11 @@
 """What CI servers get of an audit: files, a summary, a gate that says values and limit."""
 
 import json
+import sys
 from xml.etree import ElementTree
 
 import pytest
+from fake_trackers import FAKES
 from small_audit import small_command
 from typer.testing import CliRunner
 
@@ -61,3 +63,19 @@ def test_a_file_that_cannot_be_written_is_one_sentence(files, out, tmp_path):
     result = audit(files, out, "--sarif", str(tmp_path))
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_numbers_are_logged_also_where_the_gate_fails(files, out, monkeypatch):
+    fake = FAKES["mlflow"]()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    assert audit(files, out, "--log-to", "mlflow", "--fail-under", "0.99").exit_code == 3
+    assert fake.values["worst_auroc"] == Results(out).worst()
+    assert [path.name for path in fake.files] == ["report.html", "rows.jsonl"]
+
+
+def test_a_tracker_that_is_not_installed_is_said_before_any_work(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    result = audit(files, tmp_path / "new", "--log-to", "wandb")
+    assert result.exit_code == 1
+    assert result.stderr == "error: needs wandb: pip install 'rood[wandb]'\n"
+    assert not (tmp_path / "new").exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rood.cli import TYPED, app, options
-from rood.cli.ci import check_bar, tell
+from rood.cli.ci import check, tell
 from rood.cli.options import listed, numbers
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ def audit(
     sarif: Annotated[
         Path | None, typer.Option(help="Write the outcome as a SARIF file, for code scanning.")
     ] = None,
+    log_to: Annotated[
+        str | None, typer.Option(help="Log numbers and page to a tracker: mlflow or wandb.")
+    ] = None,
     fail_under: Annotated[
         float | None,
         typer.Option(help="Exit with 3 if an AUROC with both sides attacked is below this."),
@@ -103,7 +106,7 @@ def audit(
     from rood._offline import go_offline
     from rood.evaluation.engines import pick
 
-    check_bar(fail_under)
+    check(fail_under, log_to)
     if offline:
         go_offline()
     given: dict[str, Any] = {
@@ -138,7 +141,7 @@ def audit(
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
         results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
     _show(results, plan, as_json)
-    tell(results, fail_under, junit=junit, sarif=sarif, quiet=quiet or as_json)
+    tell(results, fail_under, junit=junit, sarif=sarif, log_to=log_to, quiet=quiet or as_json)
 
 
 def _write_config(settings: "AuditSettings", path: Path) -> None:

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 GATE = 3  # exit code where --fail-under is not met
 
 
-def check_bar(bar: float | None) -> None:
-    """Refuse a limit that no AUROC can be compared with."""
+def check(bar: float | None, log_to: str | None) -> None:
+    """Refuse, before any work, a limit for no AUROC and a tracker that is not installed."""
     from rood.errors import expect
 
+    if log_to is not None:
+        from rood.evaluation.trackers import tracker
+
+        tracker(log_to)
     if bar is not None:
         do = f"did you mean {bar / 100:g}?"
         expect(0 <= bar <= 1, "an AUROC from 0 to 1 for --fail-under", bar, do=do)
@@ -30,9 +34,10 @@ def tell(
     *,
     junit: Path | None = None,
     sarif: Path | None = None,
+    log_to: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Write the files that were asked for; end with an exit code where the bar is not met."""
+    """Write files, log numbers; end with an exit code where the bar is not met."""
     rows, missing = results.rows, results.not_attacked()
     if junit is not None:
         from rood.report.junit import junit as as_junit
@@ -46,6 +51,8 @@ def tell(
         from rood.report.summary import summary
 
         _append(Path(file), summary(rows, bar, missing))
+    if log_to is not None:
+        results.log_to(log_to)
     if bar is not None:
         _gate(rows, missing, bar, quiet)
 

@@ -567,6 +567,12 @@ class Results:
             raise CapabilityError("needs pandas: pip install pandas") from e
         return pandas.DataFrame([asdict(r) for r in self.rows], columns=list(FIELDS))
 
+    def log_to(self, tracker: str) -> None:
+        """Log numbers, page and rows to "mlflow" or "wandb": the active run, or one of its own."""
+        from rood.evaluation import trackers
+
+        trackers.tracker(tracker)(self)
+
 
 def _meant(missing: Missing, fields: Mapping[str, object]) -> bool:
     """Whether these fields of rows include what is missing."""
