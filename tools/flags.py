@@ -57,14 +57,14 @@ def _section(check: Check) -> str:
     limits = f"Warns {above} {check.warn:g}, " + (
         f"fails {above} {check.fail:g}." if math.isfinite(check.fail) else "never fails."
     )
-    parts = [
-        f"**Measures**: {measured} {limits}",
-        *details,
-        f"**Means**: {check.wording.meaning}",
-        f"**Do**: {check.wording.advice}",
-    ]
-    wrapped = "\n\n".join(textwrap.fill(part, 105, break_on_hyphens=False) for part in parts)
-    return f"\n## {check.name}\n\n{wrapped}\n"
+    said = [f"**Means**: {check.wording.meaning}", f"**Do**: {check.wording.advice}"]
+    how = [f"{measured} {limits}", *details]
+    fold = ["<details><summary>How it is measured</summary>", *map(_wrapped, how), "</details>"]
+    return "\n".join(["", f"## {check.name}", "", "\n\n".join([*map(_wrapped, said), *fold]), ""])
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 105, break_on_hyphens=False)
 
 
 def _limit(check: Check, value: float) -> str:

@@ -28,6 +28,7 @@ from tools import (
     zoo,
 )
 from tools import detectors as tables
+from tools.markdown import folded
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -64,7 +65,6 @@ def front_door() -> str:
 
 def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file and what it must contain."""
-    evidence = DOCS / "evidence"
     yield ROOT / "src" / "rood" / "__init__.pyi", front_door()
     for package in (attacks, detectors, objectives):
         yield Path(package.__file__).with_suffix(".pyi"), stub(package)
@@ -76,15 +76,20 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield DOCS / "reference" / "audit.schema.json", settings.schema()
     yield DOCS / "how-to" / "choose-detector.md", choosing.page()
     yield DOCS / "understand" / "flags.md", flags.page()
-    yield evidence / "detectors.md", tables.page()
-    yield evidence / "attack-strength.md", attack_strength.page()
-    yield evidence / "intervals.md", intervals.page()
-    yield evidence / "reliability.md", reliability.page()
-    yield evidence / "zoo.md", zoo.page()
-    yield evidence / "performance.md", performance.page()
+    evidence = DOCS / "evidence"
+    from_rows = {
+        "detectors": tables,
+        "attack-strength": attack_strength,
+        "intervals": intervals,
+        "reliability": reliability,
+        "zoo": zoo,
+        "performance": performance,
+        "trained-systems": trained_systems,
+    }
+    for name, module in from_rows.items():
+        yield evidence / f"{name}.md", folded(module.page())
     for name, text in reproduction.pages():
-        yield evidence / "papers" / name, text
-    yield evidence / "trained-systems.md", trained_systems.page()
+        yield evidence / "papers" / name, folded(text)
 
 
 def main(check: bool) -> int:

@@ -1,6 +1,8 @@
 """What the generated pages share: rows read from JSON lines, tables and numbers."""
 
+import html
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,6 +28,22 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join(f"| {' | '.join(r)} |" for r in rows)
+
+
+def folded(text: str, most: int = 100) -> str:
+    """The page with each table of more than `most` words behind a line that opens it."""
+
+    def fold(found: re.Match[str]) -> str:
+        if len(found[0].replace("|", " ").split()) <= most:
+            return found[0]
+        head, _, *rows = found[0].splitlines()
+        columns = [cell for part in head.split("|") if (cell := part.replace("`", "").strip())]
+        first = ", ".join(columns[:5]) + ", …" * (len(columns) > 5)
+        line = html.escape(f"{len(rows)} rows: {first}", quote=False)
+        return f"<details><summary>{line}</summary>\n\n{found[0].rstrip()}\n\n</details>\n"
+
+    whole = r"(?<!</summary>\n\n)(?<!\|\n)(?:^\|.*(?:\n|\Z))+"  # and not folded already
+    return re.sub(whole, fold, text, flags=re.MULTILINE)
 
 
 def percent(value: Interval | float | None, *, interval: bool = False) -> str:

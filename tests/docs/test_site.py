@@ -1,5 +1,6 @@
 """The site builds from its pages without a warning; `make docs` also runs the tutorials."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 @pytest.mark.slow
@@ -21,6 +24,13 @@ def test_the_site_builds_without_a_warning(tmp_path):
     for section in ("install", "tutorials", "how-to", "understand", "reference", "evidence", "faq"):
         assert f'href="{section}' in home, section
     assert "http://" not in home.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_longer_than_a_person_reads(page):
+    """Tables and details that are opened by a click do not count."""
+    text = re.sub(r"<details>.*?</details>", "", (DOCS / page).read_text(), flags=re.DOTALL)
+    assert len(text.replace("|", " ").split()) < 1750
 
 
 def test_the_pages_that_the_site_fills_in_exist():
