@@ -1,4 +1,4 @@
-"""Where an attack may go: a norm ball around x, cut with the pixel box [0, 1]."""
+"""Where an attack may go: a norm ball or a few pixels around x, cut with the pixel box [0, 1]."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import avg_pool2d, max_pool2d
 
 from rood.errors import InputError, expect
 from rood.registry import unknown
@@ -17,10 +18,13 @@ from rood.seeds import Noise
 from rood.shapes import Images, Scores, wide
 
 __all__ = [
+    "L0",
+    "L1",
     "L2",
     "LEVELS",
     "NORMS",
     "Linf",
+    "Patch",
     "Threat",
     "as_threats",
     "on_the_grid",
@@ -38,6 +42,9 @@ LEVELS = 255
 NEAREST = 0.5  # the share of a level from which a perturbation is rounded up
 HALVINGS = 20
 ON_THE_GRID = 1e-3  # of a level; float32 pixels are off by a hundredth of it
+PER_UNIT = 2  # pixels that an L1 step pushes, per unit of eps: pixels can move by 1/2 on average
+NEARLY = 0.9  # of the smallest slope among them: equal ones are pushed equally
+AHEAD = 16  # steps, over which a place is compared with those in use
 
 
 def _norm(v: Images) -> Float[Tensor, "b 1 1 1"]:
@@ -76,6 +83,20 @@ class Threat(ABC):
     @abstractmethod
     def ascent(self, grad: Images) -> Images:
         """The steepest direction of unit norm: argmax of <grad, v> over |v| <= 1."""
+
+    def uphill(self, gradient: Images, at: Images) -> Images:
+        """The direction in which attacks move from `at`: the steepest one, unless it is too narrow
+        to be followed in many steps.
+        """
+        return self.ascent(gradient)
+
+    def advance(self, at: Images, gradient: Images, length: float | Tensor, x: Images) -> Images:
+        """The allowed image after one step of an attack from `at`."""
+        return self.move(at, self.uphill(gradient, at), length, x)
+
+    def move(self, at: Images, along: Images, length: float | Tensor, x: Images) -> Images:
+        """The same along a given direction."""
+        return self.project(at + length * along, x)
 
     @abstractmethod
     def sample(self, noise: Noise) -> Images:
@@ -162,7 +183,205 @@ class L2(Threat):
         return delta.flatten(1).norm(dim=1)
 
 
-NORMS: dict[str, type[Threat]] = {t.norm: t for t in (Linf, L2)}
+@dataclass(frozen=True)
+class L1(Threat):
+    r"""The changes of all pixels may add up to eps: some pixels change a lot, most not at all.
+
+    The nearest allowed image is exact, the pixel box included: d_i = sign(v_i) min(max(|v_i| - t,
+    0), room_i) with the one t >= 0 for which sum |d_i| = eps. A step pushes the pixels of the
+    largest slopes that the box does not stop, about as many as eps can move: the steepest
+    direction is a single pixel. Croce & Hein, *Mind the box: l1-APGD for sparse adversarial
+    attacks on image classifiers*, arXiv:2103.01208.
+
+    Examples
+    --------
+    >>> from rood.threat import L1
+    >>> L1(1.0).shrink(torch.tensor([[[[0.9, 0.5, 0.1]]]])).flatten().tolist()
+    [0.7, 0.3, 0.0]
+    """
+
+    norm: ClassVar[str] = "l1"
+
+    def shrink(self, delta: Images) -> Images:
+        return _least_moved(delta, torch.full_like(delta, torch.inf), self.eps)
+
+    def project(self, x_adv: Images, x: Images) -> Images:
+        delta = x_adv - x
+        room = torch.where(delta > 0, 1 - x, x)
+        found = (x + _least_moved(delta, room, self.eps)).clamp(0, 1)
+        size = (found - x).double().abs().flatten(1)
+        over = size.sum(dim=1, keepdim=True) - self.eps  # by rounding, where many change a little
+        if bool((over > 0).any()):  # the smallest changes are taken back
+            small, order = size.sort(dim=1)
+            back = torch.empty_like(size).scatter(1, order, small.cumsum(dim=1) - small) < over
+            found = torch.where(back.view_as(x), x, found)
+        return found
+
+    def ascent(self, grad: Images) -> Images:
+        return _at_largest(grad.abs().flatten(1)).view_as(grad) * grad.sign()
+
+    def uphill(self, gradient: Images, at: Images) -> Images:
+        slope = gradient.abs()
+        stopped = torch.where(gradient > 0, at >= 1, at <= 0)
+        free = slope.masked_fill(stopped, 0).flatten(1)
+        some = min(free.shape[1], math.ceil(PER_UNIT * self.eps) + 1)
+        least = free.topk(some, dim=1).values[:, -1]
+        # those that the box stops are pushed on, else the projection would take them back
+        push = (slope - NEARLY * wide(least)).clamp_min(0)
+        total = wide(push.masked_fill(stopped, 0).flatten(1).sum(dim=1))
+        return push * gradient.sign() / torch.where(total > 0, total, torch.ones_like(total))
+
+    def sample(self, noise: Noise) -> Images:
+        sizes = -(1 - noise.uniform()).log()  # exponential: their shares are even on the simplex
+        total = wide(sizes.flatten(1).sum(dim=1)) - (1 - noise.uniform_scalar()).log()
+        signs = (noise.uniform() - 0.5).sign()
+        return 0.999999 * self.eps * signs * sizes / total
+
+    def size(self, delta: Images) -> Scores:
+        return delta.flatten(1).double().abs().sum(dim=1).to(delta.dtype)
+
+
+@dataclass(frozen=True)
+class _Places(Threat):
+    """Pixels of some places may take any value, those of others none but their own.
+
+    Which places, is up to the attack. A step moves pixels by length / eps of their range. It goes
+    to the places that promise most: what the moves so far are worth by the gradient, and a few
+    steps ahead.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole = self.eps == int(self.eps)
+        expect(whole, f"a whole number of pixels for {self.norm}", f"{self.eps:g}")
+
+    @abstractmethod
+    def chosen(self, worth: Float[Tensor, "b h w"]) -> Float[Tensor, "b 1 h w"]:
+        """1 at the allowed places of the largest total worth (>= 0), 0 elsewhere."""
+
+    def shrink(self, delta: Images) -> Images:
+        return delta * self.chosen(delta.square().sum(dim=1))
+
+    def project(self, x_adv: Images, x: Images) -> Images:
+        near = x_adv.clamp(0, 1)
+        saved = (x_adv - x).square() - (x_adv - near).square()
+        return torch.where(self.chosen(saved.sum(dim=1)) > 0, near, x)
+
+    def ascent(self, grad: Images) -> Images:
+        steepest = _at_largest(grad.abs().sum(dim=1).flatten(1))
+        return steepest.view(len(grad), 1, *grad.shape[2:]) * grad.sign()
+
+    def uphill(self, gradient: Images, at: Images) -> Images:
+        largest = wide(gradient.abs().flatten(1).amax(dim=1))
+        return gradient / torch.where(largest > 0, largest, torch.ones_like(largest))
+
+    def move(self, at: Images, along: Images, length: float | Tensor, x: Images) -> Images:
+        step = length / max(self.eps, 1) * along.sign()
+        ahead = (at + AHEAD * step).clamp(0, 1)
+        worth = (along * (ahead - x)).sum(dim=1)
+        return torch.where(self.chosen(worth.clamp_min(0)) > 0, (at + step).clamp(0, 1), x)
+
+    def sample(self, noise: Noise) -> Images:
+        changes = 2 * noise.uniform() - 1
+        return changes * self.chosen(self._anywhere(noise))
+
+    def _anywhere(self, noise: Noise) -> Float[Tensor, "b h w"]:
+        return noise.uniform()[:, 0]
+
+
+@dataclass(frozen=True)
+class L0(_Places):
+    """Any eps pixels may take any value, in all channels.
+
+    Examples
+    --------
+    >>> from rood.threat import L0
+    >>> L0(1).shrink(torch.tensor([[[[0.9, 0.5, 0.1]]]])).flatten().tolist()
+    [0.8999999761581421, 0.0, 0.0]
+    """
+
+    norm: ClassVar[str] = "l0"
+
+    def chosen(self, worth: Float[Tensor, "b h w"]) -> Float[Tensor, "b 1 h w"]:
+        flat = worth.flatten(1)
+        best = flat.topk(min(int(self.eps), flat.shape[1]), dim=1).indices
+        return torch.zeros_like(flat).scatter(1, best, 1.0).view_as(worth)[:, None]
+
+    def size(self, delta: Images) -> Scores:
+        return (delta != 0).any(dim=1).flatten(1).sum(dim=1).to(delta.dtype)
+
+
+@dataclass(frozen=True)
+class Patch(_Places):
+    """The pixels of one square of eps x eps, at any place, may take any value: a sticker.
+
+    Examples
+    --------
+    >>> from rood.threat import Patch
+    >>> x = torch.zeros(1, 1, 4, 4)
+    >>> Patch(2).project(torch.ones(1, 1, 4, 4), x).sum().item()
+    4.0
+    """
+
+    norm: ClassVar[str] = "patch"
+
+    def chosen(self, worth: Float[Tensor, "b h w"]) -> Float[Tensor, "b 1 h w"]:
+        _, h, w = worth.shape
+        if self.eps == 0:
+            return torch.zeros_like(worth)[:, None]
+        side = (min(int(self.eps), h), min(int(self.eps), w))
+        total = avg_pool2d(worth.double()[:, None], side, stride=1)  # of each square
+        corner = _at_largest(total.flatten(1)).view_as(total)
+        # each pixel whose square's upper left corner is at most a side above and left of it
+        spread = [side[1] - 1, side[1] - 1, side[0] - 1, side[0] - 1]
+        return max_pool2d(torch.nn.functional.pad(corner, spread), side, stride=1).to(worth)
+
+    def _anywhere(self, noise: Noise) -> Float[Tensor, "b h w"]:
+        """One pixel, around which the square lies."""
+        each = noise.uniform()[:, 0]
+        return _at_largest(each.flatten(1)).view_as(each)
+
+    def size(self, delta: Images) -> Scores:
+        changed = (delta != 0).any(dim=1)
+        sides = [_extent(changed.any(dim=other)) for other in (1, 2)]
+        return torch.maximum(*sides).to(delta.dtype)
+
+
+def _least_moved(delta: Images, room: Images, eps: float | Tensor) -> Images:
+    """The nearest perturbation of L1 norm eps in which no pixel moves further than its room."""
+    size, most = delta.double().abs().flatten(1), room.double().flatten(1)
+    total = size.minimum(most).sum(dim=1)
+    eps = torch.as_tensor(eps, dtype=torch.float64, device=delta.device).flatten()
+    eps = eps.expand(len(delta)).clamp_min(0)
+    # sum(min(max(size - t, 0), most)) rises as t falls past size, and stops at size - most
+    corners = torch.cat([size, (size - most).clamp_min(-1)], dim=1)
+    corners, order = corners.sort(dim=1, descending=True)
+    turn = torch.where(order < size.shape[1], 1.0, -1.0).to(size)
+    slope = turn.cumsum(dim=1)
+    gained = slope[:, :-1] * (corners[:, :-1] - corners[:, 1:])
+    reached = torch.nn.functional.pad(gained.cumsum(dim=1), (1, 0))
+    last = (reached <= eps[:, None]).sum(dim=1, keepdim=True) - 1
+    short = eps[:, None] - reached.gather(1, last)
+    t = corners.gather(1, last) - short / slope.gather(1, last).clamp_min(1)
+    t = torch.where(total[:, None] <= eps[:, None], torch.zeros_like(t), t.clamp_min(0))
+    moved = (size - t).clamp_min(0).minimum(most)
+    return moved.view_as(delta).to(delta.dtype) * delta.sign()
+
+
+def _at_largest(values: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+    """1 at the first largest entry of each row, 0 elsewhere."""
+    return torch.zeros_like(values).scatter(1, values.argmax(dim=1, keepdim=True), 1.0)
+
+
+def _extent(used: Bool[Tensor, "b n"]) -> Tensor:
+    """How many entries lie between the first and the last one in use, both included."""
+    place = torch.arange(1, used.shape[1] + 1, device=used.device)
+    last = (place * used).amax(dim=1)
+    first = place.flip(0).mul(used).amax(dim=1)  # counted from the end
+    return torch.where(last > 0, last + first - used.shape[1], torch.zeros_like(last))
+
+
+NORMS: dict[str, type[Threat]] = {t.norm: t for t in (Linf, L2, L1, L0, Patch)}
 
 
 def parse(text: str) -> Threat:

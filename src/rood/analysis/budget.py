@@ -18,7 +18,7 @@ from rood.metrics import Interval, summary
 from rood.registry import unknown
 from rood.seeds import generator
 from rood.shapes import Images, Scores, wide
-from rood.threat import NORMS, Threat
+from rood.threat import L2, NORMS, Linf, Threat
 
 Direction = Literal["look_in", "look_out"]
 Side = Literal["inside", "outside", "both"]
@@ -187,7 +187,8 @@ def auroc_against_eps(
     """
     if not epsilons:
         raise InputError("expected at least one eps, got none")
-    _unit(norm)
+    if norm not in NORMS:
+        raise unknown("norm", norm, NORMS)
     threats = [NORMS[norm](eps) for eps in sorted({0.0, *epsilons})]
     attack = attack or APGD(steps=20)
     path = {
@@ -239,9 +240,10 @@ def _goal(detector: Detector, direction: str) -> Goal:
 
 def _unit(norm: str) -> Threat:
     """The ball of radius 1; balls of other radii are scaled copies of it."""
-    if norm not in NORMS:
-        raise unknown("norm", norm, NORMS)
-    return NORMS[norm](1.0)
+    scaled = {t.norm: t for t in (Linf, L2)}
+    if norm not in scaled:
+        raise unknown("norm", norm, scaled)
+    return scaled[norm](1.0)
 
 
 def _cosine(ends: tuple[float, float], share: float) -> float:

@@ -60,7 +60,7 @@ class APGD(Attack):
         at_last_check = best.value
         checks = checkpoints(self.steps)
         for t in range(self.steps):
-            ahead = threat.project(x_t + wide(step) * threat.ascent(gradient), x)
+            ahead = threat.advance(x_t, gradient, wide(step), x)
             a = 1.0 if t == 0 else MOMENTUM
             x_new = threat.project(x_t + a * (ahead - x_t) + (1 - a) * (x_t - x_last), x)
             x_last, x_t, before = x_t, x_new, value

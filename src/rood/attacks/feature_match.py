@@ -80,7 +80,7 @@ class FeatureMatch(Attack):
                 if self.keep == "best":
                     best.offer(x_t, value)
                 step = threat.eps * self.rate * self.slowing ** (t / max(1, self.steps - 1))
-                x_t = threat.project(x_t + step * direction(gradient), x)
+                x_t = threat.move(x_t, direction(gradient, x_t), step, x)
             if self.keep == "last":
                 return x_t
             with torch.no_grad():
@@ -94,23 +94,23 @@ class FeatureMatch(Attack):
             # uniform in a cube, which in L2 reaches beyond the ball and is scaled onto its sphere
             yield threat.project(x + threat.eps * (2 * noise.uniform() - 1), x)
 
-    def _direction(self, threat: Threat) -> Callable[[Images], Images]:
+    def _direction(self, threat: Threat) -> Callable[[Images, Images], Images]:
         if self.rule == "adamax":
             return _Adamax()
-        return _Mean(threat.ascent) if self.rule == "momentum" else threat.ascent
+        return _Mean(threat.uphill) if self.rule == "momentum" else threat.uphill
 
 
 class _Mean:
     """The running mean of directions: oscillations cancel out."""
 
-    def __init__(self, single: Callable[[Images], Images]) -> None:
+    def __init__(self, single: Callable[[Images, Images], Images]) -> None:
         self.single = single
         self.t = 0
         self.sum: Images | float = 0.0
 
-    def __call__(self, gradient: Images) -> Images:
+    def __call__(self, gradient: Images, at: Images) -> Images:
         self.t += 1
-        self.sum = MEMORY * self.sum + (1 - MEMORY) * self.single(gradient)
+        self.sum = MEMORY * self.sum + (1 - MEMORY) * self.single(gradient, at)
         return self.sum / (1 - MEMORY**self.t)
 
 
@@ -118,12 +118,12 @@ class _Adamax:
     """Kingma & Ba, *Adam: A Method for Stochastic Optimization*, arXiv:1412.6980, section 7.1."""
 
     def __init__(self) -> None:
-        self.mean = _Mean(lambda unit: unit)
+        self.mean = _Mean(lambda unit, at: unit)
         self.largest: Images | None = None
 
-    def __call__(self, gradient: Images) -> Images:
+    def __call__(self, gradient: Images, at: Images) -> Images:
         unit = L2(1.0).ascent(gradient)
         size = unit.abs() + 1e-8
         before = size if self.largest is None else FADING * self.largest
         self.largest = torch.maximum(before, size)
-        return self.mean(unit) / self.largest
+        return self.mean(unit, at) / self.largest

@@ -63,7 +63,7 @@ class MonotonePGD(Attack):
         step = torch.full_like(value, self.first_step * threat.eps)
         for t in range(self.steps):
             push = MOMENTUM * velocity + gradient / _total(gradient)
-            x_new = threat.project(x_t + wide(step) * threat.ascent(push), x)
+            x_new = threat.advance(x_t, push, wide(step), x)
             if t < self.steps - 1:
                 new_value, new_gradient = _known(*value_and_gradient(goal, x_new))
             else:

@@ -53,13 +53,9 @@ class PGD(Attack):
                 value, gradient = value_and_gradient(goal, x_t)
                 if self.keep == "best":
                     best.offer(x_t, value)
-                x_t = threat.project(self.moved(x_t, step * threat.ascent(gradient), x), x)
+                x_t = threat.advance(x_t, gradient, step, x)
             if self.keep == "last":
                 return x_t
             with torch.no_grad():
                 best.offer(x_t, goal(x_t))
         return best
-
-    def moved(self, x_t: Images, move: Images, x: Images) -> Images:
-        """The point after one step, before the projection."""
-        return x_t + move

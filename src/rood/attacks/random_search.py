@@ -32,7 +32,7 @@ class RandomSearch(Attack):
         best = Best(x)
         for query in range(self.queries):
             if query % 2:
-                delta = threat.eps * threat.ascent(noise.uniform() - 0.5)
+                delta = threat.eps * threat.uphill(noise.uniform() - 0.5, x)
             else:
                 delta = threat.sample(noise)
             candidate = threat.project(x + delta, x)

@@ -48,7 +48,7 @@ class Square(Attack):
     @torch.no_grad()
     def climb(self, goal: AnyGoal, x: Images, threat: Threat, noise: Noise) -> Images:
         best = Best(x)
-        height = threat.eps * threat.ascent(torch.ones_like(x))
+        height = threat.eps * threat.uphill(torch.ones_like(x), torch.full_like(x, 0.5))
         starts = as_goal(goal).starts or (x + height * _signs(noise.uniform()[:, :, :1, :]),)
         for start in (threat.project(s, x) for s in starts[: self.queries]):
             best.offer(start, goal(start))

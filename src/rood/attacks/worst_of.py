@@ -343,8 +343,7 @@ def _rough(goal: Goal, x: Images, threat: Threat) -> Bool[Tensor, " b"]:
 
 def _around(goal: Goal, threat: Threat, noise: Noise) -> Goal:
     """The mean of the goal over fixed points around each image."""
-    ball = replace(threat, eps=AROUND * threat.eps)
-    moves = [ball.sample(noise) for _ in range(POINTS)]
+    moves = [AROUND * threat.sample(noise) for _ in range(POINTS)]
 
     def at(move: Float[Tensor, "b c h w"]) -> Callable[[Images], Scores]:
         return lambda x: goal((x + move).clamp(0, 1))

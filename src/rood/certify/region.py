@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rood.certify.layers.base import dot, pick
+from rood.errors import InputError
 from rood.numerics.box import Box, rounding
 from rood.shapes import Images, wide
 from rood.threat import L2, Linf, Threat
@@ -41,7 +42,7 @@ class Region:
         elif isinstance(threat, L2):
             reach = radius = threat.eps + digit * x[0].numel() ** 0.5
         else:
-            raise TypeError(f"no region for {threat}")
+            raise InputError(f"expected an L2 or L-infinity ball to certify, got {threat}")
         return cls(x, Box((x - reach).clamp(min=0), (x + reach).clamp(max=1)), radius)
 
     def least(self, a: Tensor, owner: Tensor) -> Tensor:

@@ -31,7 +31,9 @@ def attack(
     direction: Annotated[
         str, typer.Option(help="look_in (to be accepted) or look_out (to be rejected).")
     ] = "look_in",
-    eps: Annotated[str, typer.Option(help="The budget: 8/255, linf:0.1, l2:0.5.")] = "8/255",
+    eps: Annotated[
+        str, typer.Option(help="The budget: 8/255, l2:0.5, l1:4, l0:20, patch:8.")
+    ] = "8/255",
     attack: Annotated[str, options.ATTACK] = "worst_of",
     tier: Annotated[str | None, options.TIER] = None,
     steps: Annotated[int | None, options.STEPS] = None,

@@ -44,7 +44,8 @@ def audit(
         str | None, typer.Option(help="Detector names, comma-separated, or all.")
     ] = None,
     eps: Annotated[
-        str | None, typer.Option(help="Budgets, comma-separated: 1/255,linf:8/255,l2:0.5; or none.")
+        str | None,
+        typer.Option(help="Budgets, comma-separated: 8/255,l2:0.5,l1:4,l0:20,patch:8; or none."),
     ] = None,
     attack: Annotated[str | None, options.ATTACK] = None,
     tier: Annotated[str | None, options.TIER] = None,

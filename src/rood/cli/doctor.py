@@ -36,7 +36,9 @@ def doctor(
     detectors: Annotated[
         str | None, typer.Option(help="Detector names, comma-separated, or all.")
     ] = None,
-    eps: Annotated[str | None, typer.Option(help="Budgets, comma-separated: 1/255,l2:0.5.")] = None,
+    eps: Annotated[
+        str | None, typer.Option(help="Budgets, comma-separated: 8/255,l2:0.5,patch:8.")
+    ] = None,
     attack: Annotated[str | None, options.ATTACK] = None,
     tier: Annotated[str | None, options.TIER] = None,
     limit: Annotated[int | None, typer.Option(help="Images per set; 0 for all.")] = None,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rood.evaluation.rows import Row
 from rood.report.words import shown
 
-NORMS = {"linf": "L∞", "l2": "L2"}
+NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
 LEVELS = 255
 LET_THROUGH = "fpr95_in_fixed"  # OOD images accepted at the deployed threshold
 CERTIFIED = "certified_auroc"  # the metric of rows with a proved lower bound of the AUROC

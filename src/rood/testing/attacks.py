@@ -18,12 +18,13 @@ from rood.seeds import generator
 from rood.shapes import Images, Scores
 from rood.testing._support import example, no_trace, require, require_error
 from rood.testing.world import World
-from rood.threat import L2, Linf, Threat
+from rood.threat import L0, L1, L2, Linf, Patch, Threat
 
 AttackFactory: TypeAlias = Callable[..., Attack]  # what `registry.get(name)` gives
 AttackCheck: TypeAlias = Callable[[AttackFactory, World], None]
 
 THREATS: tuple[Threat, ...] = (Linf(8 / 255), L2(0.5), Linf(0.0), L2(0.0))
+SPARSE: tuple[Threat, ...] = (L1(4.0), L0(8), Patch(3))
 
 
 def attack_checks(factory: AttackFactory) -> Iterator[AttackCheck]:
@@ -86,10 +87,10 @@ class Counted:
 
 
 def check_stays_in_the_threat_model(factory: AttackFactory, world: World) -> None:
-    """Ball and box, for both norms and eps = 0, also from pixels of exactly 0 or 1."""
+    """Ball and box, for every threat and eps = 0, also from pixels of exactly 0 or 1."""
     x = world.inside[:6]
     for images in (x, x.round(), torch.zeros_like(x[:1]), torch.ones_like(x[:1])):
-        for threat in THREATS:
+        for threat in THREATS + SPARSE:
             found = make(factory)(_energy(world), images, threat, _source())
             require(found.shape == images.shape, f"gave {found.shape} for {images.shape}")
             inside = ((found >= 0) & (found <= 1)).all()
@@ -239,16 +240,37 @@ def check_beats_random_search(factory: AttackFactory, world: World) -> None:
 
 
 def check_reaches_the_optimum_of_a_linear_goal(factory: AttackFactory, world: World) -> None:
-    """<w, x> rises by eps |w|_1 in L-infinity and by eps |w|_2 in L2, and by no more."""
-    x = 0.3 + 0.4 * world.inside[:8]  # the ball lies inside the box
+    """<w, x> rises by what the threat allows in closed form, and by no more."""
+    x = 0.3 + 0.4 * world.inside[:8]  # the L2 ball lies inside the box
     w = torch.randn(x.shape, generator=generator(0, "linear goal"))
     goal = lambda x: (x * w[: len(x)]).flatten(1).sum(dim=1)
     # in L2 a start on the sphere converges towards w without reaching it
-    for threat, order, least in ((Linf(8 / 255), 1, 0.99), (L2(0.5), 2, 0.98)):
-        best = threat.eps * w.flatten(1).norm(p=order, dim=1)
+    for threat, least in ((Linf(8 / 255), 0.99), (L2(0.5), 0.98), *((t, 0.98) for t in SPARSE)):
         gain = goal(make(factory)(goal, x, threat, _source())) - goal(x)
-        share = (gain / best).min().item()
+        share = (gain / best_gain(threat, w, x)).min().item()
         require(share >= least, f"reaches {share:.1%} of the optimum of a linear goal, {threat}")
+
+
+def best_gain(threat: Threat, w: Images, x: Images) -> Scores:
+    """The largest <w, x' - x> over the images x' that a threat allows, in closed form.
+
+    The pixel box counts, but for L2: there the ball must lie inside it.
+    """
+    room = torch.where(w > 0, 1 - x, x)
+    if isinstance(threat, Linf):
+        return (w.abs() * room.clamp(max=threat.eps)).flatten(1).sum(dim=1)
+    if isinstance(threat, L2):
+        return threat.eps * w.flatten(1).norm(dim=1)
+    if isinstance(threat, L1):  # the steepest pixels first, each as far as the box lets it
+        slope, order = w.abs().flatten(1).sort(dim=1, descending=True)
+        most = room.flatten(1).gather(1, order)
+        before = most.cumsum(dim=1) - most
+        return (slope * (threat.eps - before).clamp_min(0).minimum(most)).sum(dim=1)
+    worth, side = (w.abs() * room).sum(dim=1), int(threat.eps)
+    if isinstance(threat, L0):
+        return worth.flatten(1).topk(side, dim=1).values.sum(dim=1)
+    squares = worth.unfold(1, side, 1).unfold(2, side, 1).sum(dim=(-1, -2))
+    return squares.flatten(1).amax(dim=1)
 
 
 def _with(attack: Attack, field: str, value: Any) -> Attack:
