@@ -20,6 +20,7 @@ DETECTORS_WITH_OBJECTIVES = {"CCU", "DeepEnsemble", "JEM"}
 # folders whose modules may share a name: one is about the other
 RELATED = [
     {"cli", "guard"},  # a command and what it calls
+    {"cli", "receipts"},
     {"detectors", "generative"},  # a detector and its network
     {"detectors", "objectives"},
     {"detectors", "sources"},

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from rood.guard.export import check_name
 from rood.guard.fit import Fitted, fit_guard
 from rood.models.model import Model
 from rood.progress import drawn
+from rood.receipts.issue import check_issuable, issue
 from rood.report import write_report
 
 __all__ = ["attack", "audit", "carry_out", "fit", "plan", "plan_crafting"]
@@ -54,6 +56,7 @@ def audit(
     trust: bool = False,
     anyway: bool = False,
     progress: bool = False,
+    receipt: str | Path | None = None,
 ) -> Results:
     """Score every detector clean and under attack, with intervals and verdicts.
 
@@ -115,6 +118,8 @@ def audit(
         Go on although a check of network and images failed, such as an accuracy near chance.
     progress
         Draw how far the audit is, on stderr; nothing is drawn otherwise.
+    receipt
+        Folder of a receipt to write too, which others can check by `rood verify`.
 
     Returns
     -------
@@ -162,7 +167,7 @@ def audit(
     for sentence in made.about.get("warnings", ()):
         warnings.warn(sentence, RoodWarning, stacklevel=2)
     watch = partial(drawn, title="auditing", quiet=not progress)
-    return carry_out(made, out, engine, watch)
+    return carry_out(made, out, engine, watch, receipt=receipt)
 
 
 def plan(settings: AuditSettings, out: str | Path) -> Plan:
@@ -173,12 +178,26 @@ def plan(settings: AuditSettings, out: str | Path) -> Plan:
 
 
 def carry_out(
-    plan: Plan, out: str | Path, engine: Engine | None = None, watch: Watch = iter
+    plan: Plan,
+    out: str | Path,
+    engine: Engine | None = None,
+    watch: Watch = iter,
+    *,
+    receipt: str | Path | None = None,
+    who: Mapping[str, str] | None = None,
 ) -> Results:
-    """Carry out a plan into a folder and write its page; `watch` sees every step."""
+    """Carry out a plan into a folder and write its page; `watch` sees every step.
+
+    receipt: the folder of a receipt to write too; who: what it says of its issuer.
+    """
+    if receipt is not None:
+        check_issuable(plan, Path(receipt), Path(out))
+        plan = replace(plan, keep=True)
     for _ in watch(run(plan, Path(out), engine)):
         pass
     write_report(Path(out))
+    if receipt is not None:
+        issue(plan, Path(out), Path(receipt), who)
     return Results(Path(out))
 
 

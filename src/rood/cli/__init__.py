@@ -158,7 +158,19 @@ def main(
     """Can your out-of-distribution detector be trusted under attack?"""
 
 
-from rood.cli import attack, audit, doctor, fit, list, report, score, train  # noqa: E402, F401  (they add their commands)
+from rood.cli import (  # noqa: E402  (they add their commands)
+    attack,  # noqa: F401
+    audit,  # noqa: F401
+    break_,  # noqa: F401
+    diff,  # noqa: F401
+    doctor,  # noqa: F401
+    fit,  # noqa: F401
+    list,  # noqa: F401
+    report,  # noqa: F401
+    score,  # noqa: F401
+    train,  # noqa: F401
+    verify,  # noqa: F401
+)
 
 for _point in entry_points(group="rood.commands"):  # such as `reproduce` of rood-papers
     app.command(_point.name)(_point.load())

@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +95,11 @@ def audit(
         float | None,
         typer.Option(help="Exit with 3 if an AUROC with both sides attacked is below this."),
     ] = None,
+    receipt: Annotated[
+        Path | None, typer.Option(help="Write a receipt here, for rood verify.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who issues the receipt.")] = "",
+    licence: Annotated[str, typer.Option(help="The licence of the receipt.")] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print rows as JSON lines on stdout.")
     ] = False,
@@ -104,12 +110,9 @@ def audit(
     Without arguments: two networks and images that ship with rood.
     """
     from rood import api
-    from rood._offline import go_offline
     from rood.evaluation.engines import pick
 
-    check(fail_under, log_to)
-    if offline:
-        go_offline()
+    _begin(fail_under, log_to, offline)
     given: dict[str, Any] = {
         "models": tuple(model) if model else None,
         "weights": weights,
@@ -140,9 +143,18 @@ def audit(
     with _no_early_exit():
         plan = _planned(settings, out, quiet or as_json)
         plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
-        results = api.carry_out(plan, out, where, lambda steps: _shown(steps, as_json, quiet))
-    _show(results, plan, as_json)
+        show, who = partial(_shown, as_json=as_json, quiet=quiet), dict(by=by, licence=licence)
+        results = api.carry_out(plan, out, where, show, receipt=receipt, who=who)
+    _show(results, plan, as_json, receipt)
     tell(results, fail_under, junit=junit, sarif=sarif, log_to=log_to, quiet=quiet or as_json)
+
+
+def _begin(bar: float | None, log_to: str | None, offline: bool) -> None:
+    from rood._offline import go_offline
+
+    check(bar, log_to)
+    if offline:
+        go_offline()
 
 
 def _write_config(settings: "AuditSettings", path: Path) -> None:
@@ -214,13 +226,15 @@ def _shown(steps: Iterable["Step"], as_json: bool, quiet: bool) -> Iterator["Ste
         yield step
 
 
-def _show(results: "Results", plan: "Plan", as_json: bool) -> None:
+def _show(results: "Results", plan: "Plan", as_json: bool, receipt: Path | None) -> None:
     from rood.cli.show import note, table
     from rood.evaluation.store import Store
 
     if not as_json:
         table(results.rows)
         typer.echo(f"report: {results.folder / 'report.html'}")
+        if receipt is not None:
+            typer.echo(f"receipt: {receipt}")
     for text in Store(results.folder).said("notes") or ():
         if text not in plan.about.get("notes", ()):
             note(text)

@@ -24,7 +24,7 @@ from rood.evaluation import diagnosis
 from rood.evaluation.deadline import Deadline, seconds
 from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
-from rood.evaluation.plan import Plan, check_enough
+from rood.evaluation.plan import Named, Plan, check_enough
 from rood.evaluation.prepare import (
     MOST_KNOWN,
     check_classes,
@@ -96,7 +96,25 @@ class Arguments:
             attack=attack,
             limit=limit,
         )
-        return replace(self._plan(setup, fresh, seed or 0, batch_size), deadline=deadline)
+        named = self._named(list(outside), ours=network.ours, fits=bool(fresh))
+        made_plan = self._plan(setup, fresh, seed or 0, batch_size)
+        return replace(made_plan, deadline=deadline, named=named)
+
+    def _named(self, outside: Sequence[str], *, ours: bool, fits: bool) -> Named:
+        """What is known of how another loads the same images."""
+        given = self.outside if isinstance(self.outside, Mapping) else _each_set(self.outside)
+        sets = given.values() if isinstance(given, Mapping) else given
+        limit = _number("limit", self.limit)
+        return Named(
+            inside=_spec(self.inside),
+            outside={n: _spec(x) for n, x in zip(outside, sets, strict=True)},
+            train=None if self.train is None else _spec(self.train),
+            calibrate=None if self.calibrate is None else _spec(self.calibrate),
+            ours=ours,
+            fits=fits,
+            read=limit,
+            limit=limit,
+        )
 
     def _plan(self, setup: Setup, fresh: set[str], seed: int, batch_size: int | None) -> Plan:
         """The plan of a setup that the checks let through."""
@@ -325,7 +343,7 @@ def _outside_sets(given: object, limit: int | None, shape: Shape) -> dict[str, I
             expect(isinstance(name, str), "a name for every set of outside", repr(name))
         return {n: image_set(x, n, shape=shape, limit=limit) for n, x in given.items()}
     found: dict[str, ImageSet] = {}
-    each = given if isinstance(given, list) else [given]
+    each = _each_set(given)
     for i, images in enumerate(each):
         usual = "outside" if len(each) == 1 else f"outside-{i + 1}"
         made = image_set(images, usual, shape=shape, limit=limit)
@@ -337,6 +355,15 @@ def _outside_sets(given: object, limit: int | None, shape: Shape) -> dict[str, I
             )
         found[name] = made
     return found
+
+
+def _each_set(given: object) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _spec(images: object) -> str:
+    """The words that name images; "" where the images themselves were given."""
+    return os.fspath(images) if isinstance(images, str | os.PathLike) else ""
 
 
 def _last(images: object) -> str:

@@ -24,6 +24,22 @@ LEAST = 20  # ID images needed for a 95 % threshold
 
 
 @dataclass(frozen=True, kw_only=True)
+class Named:
+    """What the images of a plan are called, and how they are read: for loading the same again."""
+
+    inside: str  # a spec; "" for images that were given as such
+    outside: dict[str, str]
+    train: str | None = None  # None: a part of `inside` fits
+    calibrate: str | None = None  # None: a part of `inside` sets the threshold
+    groups: dict[str, str] = field(default_factory=dict)
+    skip_bad: bool = False
+    ours: bool = False  # whether `divide` keeps apart what networks of rood were trained on
+    fits: bool = True  # whether a part of the images fits detectors
+    read: int | None = None  # OOD images to read of a set, evenly spaced; of these
+    limit: int | None = None  # as many are used
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything the numbers of an audit depend on."""
 
@@ -40,6 +56,8 @@ class Plan:
     deadline: Deadline | None = None  # changes which rows there are, not the rows
     left_out: Sequence[tuple[str, str]] = ()  # detectors and budgets that a time limit left out
     about: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: split, notes, ...
+    named: Named | None = None
+    keep: bool = False  # whether every attacked image is kept, in 8 bits, with its score
 
     def __post_init__(self) -> None:
         if not self.detectors or not all(self.detectors.values()):

@@ -24,7 +24,7 @@ from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.effort import Pace
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.plan import Plan, check_enough
+from rood.evaluation.plan import Named, Plan, check_enough
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, measured
 from rood.goals import look_in
@@ -105,6 +105,21 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         deadline=deadline,
         left_out=left_out,
         about=about,
+        named=_named(s, limit),
+    )
+
+
+def _named(s: AuditSettings, limit: int | None) -> Named:
+    """How another loads the same images; `limit` may be the choice of a time limit."""
+    return Named(
+        inside=s.inside,
+        outside=dict(s.outside),
+        train=s.train,
+        groups=dict(s.groups),
+        skip_bad=s.skip_bad,
+        ours=any(map(has_card, s.models)),
+        read=_at_most(s),
+        limit=limit,
     )
 
 

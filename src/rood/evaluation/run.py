@@ -35,10 +35,11 @@ from rood.evaluation.schedule import (
 )
 from rood.evaluation.steps import Meter, Step
 from rood.evaluation.store import Store, readable_errors
-from rood.evaluation.tasks import LOOK, Found, Task, join, right_ones
+from rood.evaluation.tasks import KEPT, LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
 from rood.threat import Threat
 
+BESIDE = ("examples", "adversarial")  # what may be kept of an attacked set besides its scores
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 
 
@@ -113,7 +114,8 @@ class Run:
                 for whole in sets:  # not half measured
                     key = whole.key(self.plan)
                     self.store.remove(key)
-                    self.store.remove(("examples", *key[1:]))
+                    for kind in BESIDE:
+                        self.store.remove((kind, *key[1:]))
         self.meter.ended()
         yield from self._rows_due()
 
@@ -301,17 +303,23 @@ class Finished:
         if not whole.detectors:
             return whole.model in self.classes
         key = whole.key(self.plan)
-        if key not in self._whole and self._usable(self.store, key) and self._looks_usable(key):
+        kept = self.plan.keep and whole.threat is not None
+        if (
+            key not in self._whole
+            and self._usable(self.store, key)
+            and (not kept or self.store.has(("adversarial", *key[1:])))
+            and all(self._beside_usable(key, kind) for kind in BESIDE)
+        ):
             self._whole.add(key)
         return key in self._whole
 
-    def _looks_usable(self, key: tuple[str, ...]) -> bool:
-        """Whether the examples beside attacked scores, where there are any, are as written."""
-        looks = ("examples", *key[1:])
-        if not self.store.has(looks) or self.store.intact(looks):
+    def _beside_usable(self, key: tuple[str, ...], kind: str) -> bool:
+        """Whether what lies beside attacked scores, where there is anything, is as written."""
+        beside = (kind, *key[1:])
+        if not self.store.has(beside) or self.store.intact(beside):
             return True
         self.store.remove(key)  # first: both are made again, after a kill too
-        return self._usable(self.store, looks)
+        return self._usable(self.store, beside)
 
     def missing(self, whole: Task) -> list[Task]:
         """The tasks of a set, for one detector, that are still to be done."""
@@ -356,7 +364,10 @@ class Finished:
             fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
             kept = joined(looks, int(arrays["sign"][0]))
             self.store.write(("examples", *key[1:]), kept, fewer)
-        scores = {k: v for k, v in arrays.items() if not k.startswith(LOOK)}
+        if images := {k.removeprefix(KEPT): v for k, v in arrays.items() if k.startswith(KEPT)}:
+            fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
+            self.store.write(("adversarial", *key[1:]), images, fewer)
+        scores = {k: v for k, v in arrays.items() if not k.startswith((LOOK, KEPT))}
         if (groups := self.plan.sets()[whole.dataset].group_numbers()) is not None:
             scores["groups"] = groups
         if (labels >= 0).any():

@@ -5,6 +5,8 @@ scores/…safetensors     `scores` (n,) of one detector on one image set, clean 
 classes/…safetensors    `class` (n,), which a network predicts for the ID images, and `labels`
 examples/…safetensors   `original`, `attacked` (n, c, h, w), their scores `before`, `after` (n,),
                         `labels` and `places` in the set
+adversarial/…safetensors  where a receipt was asked for: every attacked image in 8 bits, `images`
+                        (n, c, h, w), and their `scores`
 behaviour/…safetensors  what networks and detectors do on a few images, see `behaviour`
 manifest.json           settings, versions, hashes of weights and data, hardware, cost
 """
@@ -47,7 +49,7 @@ CHANGED = "rows.jsonl is not what the audit wrote: run the audit again"
 _CACHED = "[0-9a-f]" * 32  # images, where the folder is the cache too
 OURS = (  # what may stand in a folder that has no manifest yet
     *("manifest.json*", "rows.jsonl*", "parts.jsonl*", "report.html*", "attack.safetensors*"),
-    *("scores", "classes", "examples", "behaviour", "units"),
+    *("scores", "classes", "examples", "adversarial", "behaviour", "units"),
     *("scores.csv*", "checks.txt*", "attacked.npz*", "images"),  # of `rood attack`
     *(f"{_CACHED}.npy*", f"{_CACHED}.json*"),
 )
@@ -103,6 +105,10 @@ class Store:
         content = save(arrays, metadata=text | {SEAL: _checksum(arrays, text)})
         self.write_file(_file(key), content)
 
+    def name(self, key: tuple[str, ...]) -> str:
+        """The name of the file that `write` writes."""
+        return _file(key)
+
     def has(self, key: tuple[str, ...]) -> bool:
         """Whether `write` has written this."""
         return self.folder.has(_file(key))
@@ -134,7 +140,7 @@ class Store:
             for name in ("report.html", "rows.jsonl"):  # rows are made again from the scores
                 self.folder.remove(name)
             for key in detectors:
-                for kind in ("examples", "scores"):
+                for kind in ("adversarial", "examples", "scores"):
                     self.folder.remove_tree(PurePath(kind, *map(slug, key)))
 
     def facts(self, name: str, kind: Any) -> Iterator[tuple[dict[str, str], Any]]:
@@ -323,7 +329,8 @@ def read_folder(folder: Path) -> Contents:
 def _of_0_1(manifest: Mapping[str, Any], folder: Path) -> bool:
     versions = manifest.get("versions")
     whole = isinstance(versions, dict) and "rood" in versions
-    return whole and not os.path.isdir(folder / "behaviour")
+    later = ("behaviour", "entry.json")  # of a receipt
+    return whole and not any(os.path.exists(folder / name) for name in later)
 
 
 def _distinct_rows(folder: Path, problems: list[str]) -> tuple[Row, ...]:

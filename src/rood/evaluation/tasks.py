@@ -27,7 +27,7 @@ from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError
+from rood.errors import CapabilityError, InputError
 from rood.evaluation.batching import in_parts
 from rood.evaluation.effort import Counts, Pace, of_attack, usual, work
 from rood.evaluation.examples import joined
@@ -40,11 +40,12 @@ from rood.goals import look_in, look_out
 from rood.models.model import Model, Outputs
 from rood.seeds import Noise, generator
 from rood.shapes import Images, Scores
-from rood.threat import Threat
+from rood.threat import LEVELS, Threat, on_the_grid, to_8_bit
 
 EXEMPLARS = 200  # ID images, of which an attack aims at the most confident of each class
 LAYOUT = 2  # of what a task returns: those of an earlier one cannot be joined
 LOOK = "look."  # prefix of the arrays that hold attacked images for the page
+KEPT = "kept."  # prefix of those that hold all attacked images in 8 bits
 
 
 class Found(NamedTuple):
@@ -151,6 +152,7 @@ class Task:
             other_side=sets[plan.opposite(self.dataset)] if threat in plan.largest() else None,
             start=self.start,
             stop=self.stop,
+            keep=plan.keep,
         )
         with metered(attack.detector.model) as cost:
             parts, looks = zip(*attack.run(), strict=True)
@@ -188,6 +190,8 @@ class Task:
                 "other side": said["data"][plan.opposite(self.dataset)],
                 "further": self.threat in plan.largest(),
             }
+            if plan.keep:
+                facts["keep"] = True
             if not (module := type(plan.attack).__module__).startswith("rood."):
                 facts["code"] = _hash(module)  # ours change with rood's version
         return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:40]
@@ -233,6 +237,7 @@ class SetAttack:
     other_side: ImageSet | None = None
     start: int = 0  # of the images, those from here ...
     stop: int | None = None  # ... to here are attacked; None: to the last
+    keep: bool = False  # whether all attacked images are returned, in 8 bits
 
     @property
     def direction(self) -> str:
@@ -298,8 +303,24 @@ class SetAttack:
         facts |= {"later": exam.score(x), "left": (~self.threat.contains(best.x, x)).byte()}
         scores = self._sign * best.value
         arrays = {"scores": scores} | facts | self._settings(goal, scores)
+        if self.keep:
+            arrays |= self._eight_bit(exam, x, best)
         every_look = {"original": x, "attacked": best.x, "before": before, "after": scores}
         return _numpy(arrays), self._looks(_numpy(every_look), start)
+
+    def _eight_bit(self, exam: Examination, x: Images, best: Best) -> dict[str, Tensor]:
+        """The images as 8 bits hold them, and their scores; never worse than without an attack."""
+        if not bool(on_the_grid(x).all()):
+            raise InputError(
+                f"expected images of whole levels n/255 in {self.images.name!r} to keep the "
+                "attacked ones in 8 bits, got others: give uint8 images, or no receipt"
+            )
+        kept = Best(x)
+        kept.offer(x, self._sign * exam.score(x))
+        found = to_8_bit(best.x, x, self.threat)
+        kept.offer(found, self._sign * exam.score(found))
+        levels = (LEVELS * kept.x).round().byte()
+        return {KEPT + "images": levels, KEPT + "scores": self._sign * kept.value}
 
     def _looks(self, every: Arrays, start: int) -> Arrays:
         """The images of a batch that the page may show, with their places in the set."""

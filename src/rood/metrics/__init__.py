@@ -4,6 +4,7 @@ from typing import Any
 
 from rood import _moved
 from rood.metrics.intervals import Interval, share_of, summary, wilson
+from rood.metrics.paired import auroc_difference
 from rood.metrics.ranking import (
     METRICS,
     Curve,
@@ -29,6 +30,7 @@ __all__ = [
     "aupr_in",
     "aupr_out",
     "auroc",
+    "auroc_difference",
     "curve",
     "detection_error",
     "detection_error_at",

@@ -1,0 +1,83 @@
+"""An honest receipt passes everywhere; every lie is found by the tier that is meant to find it."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from lies import LIES, copied
+
+from rood.errors import UnknownNameError
+from rood.receipts.receipt import Receipt
+from rood.receipts.recount import differences
+from rood.receipts.rescoring import Given
+from rood.receipts.verify import verify
+
+
+def test_an_honest_receipt_is_verified_wherever_it_lies(receipt, given, tmp_path):
+    moved = copied(receipt, tmp_path / "elsewhere")
+    found = list(verify(moved, "rescore", given))
+    assert {f.status for f in found} == {"pass"}
+    assert {f.tier for f in found} == {"schema", "rescore"}
+    assert len(found) == 15
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_the_size_of_batches_is_no_lie(receipt, given, batch_size):
+    found = list(verify(receipt, "rescore", replace(given, batch_size=batch_size)))
+    assert {f.status for f in found} == {"pass"}
+
+
+def test_audits_in_other_batches_give_receipts_that_agree(receipt, given, audited, tmp_path):
+    audited(tmp_path / "audit", tmp_path / "receipt", batch_size=5)
+    assert {f.status for f in verify(tmp_path / "receipt", "rescore", given)} == {"pass"}
+    one, other = (Receipt(f).rows() for f in (receipt, tmp_path / "receipt"))
+    aurocs = [[r.value for r in rows if r.metric == "auroc"] for rows in (one, other)]
+    assert aurocs[0] == pytest.approx(aurocs[1], abs=0.01)
+    assert not list(differences(one, one))
+
+
+def test_what_is_not_here_is_said_and_is_no_lie(receipt):
+    found = {f.check: f for f in verify(receipt, "rescore", Given(device="cpu"))}
+    assert found["data"].status == "open"
+    assert "--data inside=SPEC" in found["data"].sentence
+    assert "fail" not in {f.status for f in found.values()}
+
+
+def test_another_network_of_the_verifier_is_refused(receipt, given):
+    found = list(verify(receipt, "rescore", replace(given, models={"": "digits-ce"})))
+    assert (found[-1].check, found[-1].status) == ("weights", "fail")
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda f: f.__name__)
+def test_a_lie_is_found_by_its_tier(receipt, given, tmp_path, lie):
+    folder = copied(receipt, tmp_path / "lie")
+    lie(folder)
+    tier, check = LIES[lie]
+    *before, last = verify(folder, "rescore", given)
+    assert {f.status for f in before} <= {"pass"}
+    assert (last.tier, last.check, last.status) == (tier, check, "fail"), last
+    assert "\n" not in last.sentence
+    assert len(last.sentence) > 20
+
+
+def test_fewer_than_half_of_the_lies_need_the_images(receipt, tmp_path):
+    tiers = [tier for tier, _ in LIES.values()]
+    assert tiers.count("schema") >= 10
+    assert tiers.count("rescore") >= 10
+
+
+def test_an_empty_folder_is_no_receipt(tmp_path):
+    (found,) = verify(tmp_path)
+    assert found.status == "fail"
+    assert "rood audit --receipt" in found.sentence
+
+
+def test_a_tier_has_a_name(receipt):
+    with pytest.raises(UnknownNameError, match="rescore"):
+        list(verify(receipt, "rescor"))
+
+
+def test_a_file_that_is_cut_off_is_found(receipt, tmp_path):
+    folder = copied(receipt, tmp_path / "cut")
+    shutil.copy(folder / "entry.json", folder / "hashes.safetensors")
+    assert [f.status for f in verify(folder)][-1] == "fail"
