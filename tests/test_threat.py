@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from rood.attacks import APGD, PGD
+from rood.attacks.worst_of import WorstOf
+from rood.corruptions import corrupt
 from rood.errors import InputError, UnknownNameError
 from rood.seeds import Noise, generator
 from rood.testing.attacks import best_gain
-from rood.threat import L0, L1, L2, Linf, Patch, parse, to_8_bit
+from rood.threat import L0, L1, L2, Corrupted, Linf, Patch, parse, to_8_bit
 
 
 def images():
@@ -36,10 +38,13 @@ def test_a_threat_reads_back_as_it_was_written(eps, norm):
         (L1(4.0), "l1:4"),
         (L0(20), "l0:20"),
         (Patch(8), "patch:8"),
+        (Corrupted(8 / 255, "fog", 3), "fog:3+linf:8/255"),
+        (Corrupted(0.5, "any", 1, L2), "any:1+l2:0.5"),
     ],
 )
 def test_a_threat_is_written_as_people_write_it(threat, text):
     assert str(threat) == text
+    assert parse(text) == threat
 
 
 def test_a_bare_number_is_a_threat_in_l_infinity():
@@ -57,6 +62,10 @@ def test_a_bare_number_is_a_threat_in_l_infinity():
         ("linf:nan", InputError, "expected eps >= 0 in pixel units, got nan"),
         ("l2:inf", InputError, "expected eps >= 0 in pixel units, got inf"),
         ("l3:1", UnknownNameError, "no norm is called 'l3': did you mean 'l"),
+        ("frog:3+linf:0.1", UnknownNameError, "no corruption is called 'frog'"),
+        ("fog:9+linf:0.1", InputError, "expected a severity from 1 to 5, got 9"),
+        ("fog+linf:0.1", InputError, "expected a corruption and a budget such as"),
+        ("fog:1+fog:1+linf:0.1", InputError, "expected a corruption and a budget such as"),
         ("l0:2.5", InputError, "expected a whole number of pixels for l0, got 2.5"),
         ("patch:0.5", InputError, "expected a whole number of pixels for patch, got 0.5"),
     ],
@@ -161,3 +170,34 @@ def test_images_of_few_changed_pixels_are_saved_with_8_bits_inside(threat):
     whole = to_8_bit(found, x, threat)
     assert threat.contains(whole, x).all()
     assert (whole != x).any()
+
+
+@pytest.mark.parametrize("threat", [Corrupted(0.02, "fog", 2), Corrupted(2.0, "any", 1, L1)])
+def test_a_change_after_a_corruption_is_projected_to_the_nearest_ball(threat):
+    x = images()
+    for origin in threat.origins(x):
+        near = threat.local.project(origin + 0.3 * (images() - 0.5), origin)
+        assert threat.contains(near, x).all()
+        assert threat.contains(threat.project(near, x), x).all()
+        torch.testing.assert_close(threat.project(near, x), near, atol=1e-6, rtol=0)
+    far = 1 - corrupt(x, "contrast", 5)
+    assert not threat.contains(far, x).any()
+    assert threat.contains(threat.project(far, x), x).all()
+    whole = (255 * x).round() / 255
+    assert threat.contains(to_8_bit(far, whole, threat), whole).all()
+
+
+@pytest.mark.parametrize("attack", [APGD(steps=10), WorstOf(tier="quick")])
+def test_an_attack_takes_the_corruption_that_helps_most_and_climbs_from_there(attack):
+    x = images()
+    w = torch.randn(x.shape, generator=generator(0, "w"))
+    goal = lambda v: (v * w[: len(v)]).flatten(1).sum(dim=1)
+    threat = Corrupted(0.02, "any", 5)
+    found = attack(goal, x, threat, generator(0))
+    best = torch.stack([goal(v) + best_gain(threat.local, w, v) for v in threat.origins(x)])
+    start = torch.stack([goal(v) for v in threat.origins(x)]).amax(dim=0)
+    assert threat.contains(found, x).all()
+    assert (goal(found) > start).all()
+    assert (goal(found) <= best.amax(dim=0) + 1e-4).all()
+    chosen = best.gather(0, torch.stack([goal(v) for v in threat.origins(x)]).argmax(0)[None])[0]
+    assert (goal(found) >= start + 0.98 * (chosen - start)).all()

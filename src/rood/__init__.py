@@ -21,6 +21,7 @@ _MODULES = {
     "analysis": "rood.analysis",
     "attacks": "rood.attacks",
     "certify": "rood.certify",
+    "corruptions": "rood.corruptions",
     "data": "rood.data",
     "detectors": "rood.detectors",
     "goals": "rood.goals",

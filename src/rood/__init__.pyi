@@ -2,6 +2,7 @@
 from rood import analysis as analysis
 from rood import attacks as attacks
 from rood import certify as certify
+from rood import corruptions as corruptions
 from rood import data as data
 from rood import detectors as detectors
 from rood import goals as goals

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, max_pool2d
 
+from rood.corruptions.base import checked, corrupt, names
 from rood.errors import InputError, expect
 from rood.registry import unknown
 from rood.seeds import Noise
@@ -23,6 +24,7 @@ __all__ = [
     "L2",
     "LEVELS",
     "NORMS",
+    "Corrupted",
     "Linf",
     "Patch",
     "Threat",
@@ -109,6 +111,15 @@ class Threat(ABC):
     def project(self, x_adv: Images, x: Images) -> Images:
         """The nearest allowed image to `x_adv` (for L2: allowed, and nearly the nearest)."""
         return (x + self.shrink(x_adv - x)).clamp(0, 1)
+
+    def origins(self, x: Images) -> tuple[Images, ...]:
+        """The images around which balls of `local` lie: x itself, unless it may be moved first."""
+        return (x,)
+
+    @property
+    def local(self) -> "Threat":
+        """The ball around each of the `origins`."""
+        return self
 
     def contains(self, x_adv: Images, x: Images) -> Bool[Tensor, " b"]:
         """Whether each image lies in the ball around its x and in the pixel box."""
@@ -347,6 +358,81 @@ class Patch(_Places):
         return torch.maximum(*sides).to(delta.dtype)
 
 
+@dataclass(frozen=True)
+class Corrupted(Threat):
+    """A common corruption of the image, or none, and then a small change within a norm ball.
+
+    The kind "any" lets the attacker choose among all of `rood.corruptions`. An attack takes the
+    corruption that raises its goal most, image by image, and climbs from there: the compositional
+    attack of Chen et al., *ATOM: Robustifying Out-of-distribution Detection Using Outlier Mining*,
+    arXiv:2006.15207. Written "fog:3+linf:8/255".
+
+    Examples
+    --------
+    >>> from rood.threat import Corrupted, Linf
+    >>> threat = Corrupted(8 / 255, kind="fog", severity=3, ball=Linf)
+    >>> str(threat)
+    'fog:3+linf:8/255'
+    >>> x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> threat.contains(threat.origins(x)[1], x).all().item()
+    True
+    """
+
+    norm: ClassVar[str] = "corrupted"  # of an object: with kind, severity and ball
+
+    kind: str = "any"
+    severity: int = 3
+    ball: type[Threat] = Linf
+
+    def __post_init__(self) -> None:
+        plain = isinstance(self.ball, type) and self.ball in NORMS.values()
+        expect(plain, "one of " + ", ".join(t.__name__ for t in NORMS.values()), self.ball)
+        checked(self._kinds()[0], self.severity)
+        object.__setattr__(self, "norm", f"{self.kind}:{self.severity}+{self.ball.norm}")
+        self.ball(self.eps)  # refuses what is no eps
+
+    @property
+    def local(self) -> Threat:
+        return self.ball(self.eps)
+
+    def _kinds(self) -> list[str]:
+        return names() if self.kind == "any" else [self.kind]
+
+    def origins(self, x: Images) -> tuple[Images, ...]:
+        return (x, *(corrupt(x, kind, self.severity) for kind in self._kinds()))
+
+    def nearest(self, x_adv: Images, x: Images) -> Images:
+        """The origin that lies nearest to each image."""
+        best, least = x, torch.full((len(x),), torch.inf, dtype=x.dtype, device=x.device)
+        for origin in self.origins(x):
+            off = (self.local.project(x_adv, origin) - x_adv).flatten(1).norm(dim=1)
+            best = torch.where(wide(off < least), origin, best)
+            least = torch.minimum(off, least)
+        return best
+
+    def project(self, x_adv: Images, x: Images) -> Images:
+        return self.local.project(x_adv, self.nearest(x_adv, x))
+
+    def contains(self, x_adv: Images, x: Images) -> Bool[Tensor, " b"]:
+        inside = [self.local.contains(x_adv, origin) for origin in self.origins(x)]
+        return torch.stack(inside).any(dim=0)
+
+    def shrink(self, delta: Images) -> Images:
+        return self.local.shrink(delta)
+
+    def ascent(self, grad: Images) -> Images:
+        return self.local.ascent(grad)
+
+    def uphill(self, gradient: Images, at: Images) -> Images:
+        return self.local.uphill(gradient, at)
+
+    def sample(self, noise: Noise) -> Images:
+        return self.local.sample(noise)
+
+    def size(self, delta: Images) -> Scores:
+        return self.local.size(delta)
+
+
 def _least_moved(delta: Images, room: Images, eps: float | Tensor) -> Images:
     """The nearest perturbation of L1 norm eps in which no pixel moves further than its room."""
     size, most = delta.double().abs().flatten(1), room.double().flatten(1)
@@ -387,6 +473,8 @@ NORMS: dict[str, type[Threat]] = {t.norm: t for t in (Linf, L2, L1, L0, Patch)}
 def parse(text: str) -> Threat:
     """Linf(8/255) from "linf:8/255"; a bare "8/255" means L-infinity.
 
+    "fog:3+linf:8/255" is `Corrupted`: fog of severity 3, then a change of 8/255.
+
     Examples
     --------
     >>> from rood.threat import parse
@@ -395,6 +483,13 @@ def parse(text: str) -> Threat:
     >>> str(parse("4/255"))
     'linf:4/255'
     """
+    before, plus, rest = text.partition("+")
+    if plus:
+        kind, _, severity = before.strip().partition(":")
+        ball = parse(rest)
+        what = 'a corruption and a budget such as "fog:3+linf:8/255"'
+        expect(severity.isdecimal() and not isinstance(ball, Corrupted), what, repr(text))
+        return Corrupted(ball.eps, kind, int(severity), type(ball))
     norm, colon, eps = text.strip().rpartition(":")
     norm = norm.lower() if colon else "linf"
     if norm not in NORMS:
@@ -446,6 +541,8 @@ def to_8_bit(x_adv: Images, x: Images, threat: Threat) -> Images:
     >>> (255 * to_8_bit(x_adv, x, Linf(2 / 255))).round().flatten().tolist()
     [101.0, 98.0]
     """
+    if isinstance(threat, Corrupted):
+        return to_8_bit(x_adv, threat.nearest(x_adv, x), threat.local)
     base = (LEVELS * x.double()).round()
     if not bool(on_the_grid(x).all()):
         raise InputError(

@@ -9,6 +9,7 @@ from pictures import packed, pictures
 from refusals import refused
 
 from rood import data
+from rood.corruptions import corrupt
 from rood.data.balanced import Distortion, balance, distorted
 from rood.data.patch_shuffle import shuffled
 from rood.data.spliced import spliced
@@ -27,6 +28,18 @@ def test_shares_that_do_not_overlap_divide_a_set_as_split_does(tmp_path):
         refused(InputError, "expected share:FROM-TO@SPEC", data.load, f"share:{bad}@{spec}")
     refused(InputError, "expected share:FROM-TO@SPEC", data.load, "share:0-1")
     refused(DataError, "got none of 200", data.load, f"share:0-0.0000001@{spec}")
+
+
+def test_corrupted_images_keep_their_labels(tmp_path):
+    given = pictures(20, labels=torch.arange(20) % 3)
+    spec = packed(tmp_path / "x.npz", given)
+    foggy = data.load(f"corrupt:fog:3@{spec}")
+    assert (foggy.label_numbers() == data.load(spec).label_numbers()).all()
+    torch.testing.assert_close(foggy.pixels(), corrupt(given.pixels(), "fog", 3))
+    part = data.load(f"corrupt:fog:3@{spec}", limit=5)
+    assert len(part) == 5
+    refused(InputError, "expected corrupt:KIND:SEVERITY@SPEC", data.load, f"corrupt:fog@{spec}")
+    refused(InputError, "a severity from 1 to 5, got 7", data.load, f"corrupt:fog:7@{spec}")
 
 
 def test_a_patch_shuffle_moves_whole_patches_of_each_image(tmp_path):

@@ -142,10 +142,12 @@ class Attack(ABC):
         with torch.inference_mode(False), torch.enable_grad():
             x = x.clone() if x.is_inference() else x
             goal = self.prepared(goal, x)
-            climbed = self.climb(goal, x, threat, Noise(x, generator))
+            begin = worst_origin(goal, x, threat)
+            climbed = self.climb(goal, begin, threat.local, Noise(x, generator))
         stochastic = isinstance(goal, Goal) and goal.stochastic
         goal = judged(goal) if isinstance(goal, Goal) else goal
-        known = climbed if isinstance(climbed, Best) and not stochastic else None
+        same = isinstance(climbed, Best) and begin is x and not stochastic
+        known = climbed if same and isinstance(climbed, Best) else None
         found = climbed.x if isinstance(climbed, Best) else climbed.detach()
         if not self.compare:
             return threat.project(found, x)  # always: a check would wait for the GPU
@@ -184,6 +186,18 @@ def starting_points(
             yield threat.project(x + threat.sample(noise), x)
         else:
             yield x
+
+
+def worst_origin(goal: AnyGoal, x: Images, threat: Threat) -> Images:
+    """x, or for a threat that may move it first, the origin of the highest goal for each image."""
+    origins = threat.origins(x)
+    if len(origins) == 1:
+        return x
+    best = Best(x)
+    with torch.no_grad():
+        for origin in origins:
+            best.offer(origin, goal(origin))
+    return best.x
 
 
 class Best:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rood.attacks.base import Attack, Best, Goal
+from rood.attacks.base import Attack, Best, Goal, worst_origin
 from rood.attacks.random_search import RandomSearch
 from rood.attacks.square import Square
 from rood.attacks.worst_of import WorstOf
@@ -383,7 +383,8 @@ class SetAttack:
         with torch.no_grad():
             direct = goal(x)
         noise = Noise(x, generator(self.seed, *self.purpose))
-        for reached in attack.stages(goal, x, self.threat, noise):
+        begin = worst_origin(goal, x, self.threat)
+        for reached in attack.stages(goal, begin, self.threat.local, noise):
             if reached.stage.climbs == "own":
                 direct = torch.maximum(direct, reached.value)
         return reached.best.x, direct

@@ -35,7 +35,10 @@ class Budget(NamedTuple):
     def label(self) -> str:
         """The one way in which the page writes a budget: "L∞ 8/255 ≈ 0.031"."""
         about = f" ≈ {self.eps:.2g}" if "/" in self.short else ""
-        return f"{NORMS.get(self.family, shown(self.family))} {self.short}{about}".strip()
+        before, plus, ball = self.family.rpartition("+")
+        norm = NORMS.get(ball, shown(ball))
+        first = f"{shown(before).replace(':', ' ')}, then " if plus else ""
+        return f"{first}{norm} {self.short}{about}".strip()
 
     def words(self) -> str:
         """The attacker, as a noun phrase."""
@@ -46,7 +49,7 @@ class Budget(NamedTuple):
 
 def budget(scenario: str) -> Budget:
     """The budget in the last word of a scenario."""
-    norm, colon, text = scenario.split(" ")[-1].partition(":")
+    norm, colon, text = scenario.split(" ")[-1].rpartition(":")
     try:
         eps = float(Fraction(text)) if colon and norm else math.nan
     except (ValueError, ZeroDivisionError):
