@@ -77,7 +77,7 @@ def audited(n: int, steps: int = 2) -> Point:
             audit(
                 model, {"msp": MSP(model)}, inside=sets[0], outside={"noise": sets[1]},
                 calibrate=held, threats=[Linf(1 / 255)], attack=PGD(steps=steps),
-                out=folder / "audit", batch_size=BATCH,
+                out=folder / "audit", batch_size=BATCH, anyway=True,
             )  # fmt: skip
         took = time.perf_counter() - start
     gained = round(memory.most - memory.before, 1)

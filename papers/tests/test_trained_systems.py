@@ -346,4 +346,5 @@ def test_the_page_shows_every_table_of_the_rows_and_the_samples():
     assert text.count("| fashion-glow | float") == 2  # a round trip in both precisions
     assert "| mnist-ccu beside noise within 4 | 1.000 | 1.000 | 1.000 | 0 | 200 |" in text
     assert text.count(" | fashion-glow beside ") == 4
-    assert all((page.PAGE.parent / f"samples-{k}.png").is_file() for k in ("glow", "jem"))
+    pictures = page.PAGE.parents[1] / "images"
+    assert all((pictures / f"samples-{k}.png").is_file() for k in ("glow", "jem"))

@@ -86,7 +86,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays_whole(here, monkeypatch,
 
 
 def test_hostile_names_of_files_and_sets_are_just_names(here):
-    names = ("[red]", "a\nb", "<script>x</script>")
+    names = ("<script>x</script>", "[bold]", "a\nb")
     x, y = blobs(240, seed=1)
     inside = class_folder(here / "in", x, y, names)
     outside = flat_folder(here / "o[/]\x1b[31m")

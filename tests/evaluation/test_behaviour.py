@@ -49,8 +49,8 @@ class Counted(Local):
     def opened(self, plan):
         with super().opened(plan) as perform:
 
-            def listed(tasks):
-                for task, found in perform(tasks):
+            def listed(tasks, meter):
+                for task, found in perform(tasks, meter):
                     self.did.append(task)
                     yield task, found
 
@@ -442,8 +442,8 @@ def test_two_runs_that_share_a_cache_at_the_same_time_do_not_mix(case, tmp_path,
         def opened(self, plan):
             with super().opened(plan) as perform:
 
-                def listed(tasks):
-                    for i, done in enumerate(perform(tasks)):
+                def listed(tasks, meter):
+                    for i, done in enumerate(perform(tasks, meter)):
                         yield done
                         if i == 0:
                             carried_out(second, tmp_path / "second")

@@ -8,7 +8,17 @@ from toy_audit import N, audited
 
 from rood.attacks import PGD
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.probes import BLIND, CONTROLS, FEW, NUDGES, QUERIES, STRIDES, WITHOUT_LIMIT
+from rood.evaluation.probes import (
+    BLIND,
+    CONTROLS,
+    FEW,
+    NUDGES,
+    QUERIES,
+    SHARES,
+    STEPS,
+    STRIDES,
+    WITHOUT_LIMIT,
+)
 from rood.threat import Linf
 
 
@@ -49,7 +59,8 @@ def test_the_cost_is_what_a_count_by_hand_gives(case, tmp_path, monkeypatch):
     # judged: by the goal, before, after, its gradient, in 8 bits, once more
     climb, compare, judged, graph = 2 * (3 + 1), 1, 6, 2
     slopes = 3 * (2 * len(NUDGES) + 1 + len(STRIDES)) + 2
-    control = CONTROLS * (QUERIES + 2 + slopes + 3)
+    way_back = 2 + len(SHARES) * (1 + STEPS)
+    control = CONTROLS * (QUERIES + 2 + slopes + way_back + 3)
     more, blind, far = 10, BLIND.queries + 1, WITHOUT_LIMIT.steps
     further = FEW * ((more + 1) + blind + (far + 1) + 3 * (1 + 2 + 1) + 1)
     sets = 3  # inside and two outside ones, N images each

@@ -229,8 +229,10 @@ def test_other_settings_on_the_same_folder_are_named(case, undisturbed, changes,
     assert (undisturbed / "rows.jsonl").read_bytes() == before
 
 
-def test_another_batch_size_may_continue(case, undisturbed):
-    audited(case, undisturbed, threats=[Linf(0.05)], batch_size=5)
+def test_another_batch_size_may_continue(case, undisturbed, tmp_path):
+    out = tmp_path / "out"  # the manifest will say this batch size
+    subprocess.run(["cp", "-r", str(undisturbed), str(out)], check=True)
+    audited(case, out, threats=[Linf(0.05)], batch_size=5)
 
 
 def test_two_runs_on_one_folder_do_not_mix(case, undisturbed):
@@ -254,7 +256,9 @@ def test_ctrl_c_says_one_line_and_the_same_command_goes_on(files, tmp_path):
     process.send_signal(signal.SIGINT)
     said, complained = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "")
-    assert complained == "stopped: the same command continues from here\n"
+    small, stopped = complained.splitlines()
+    assert small.startswith("note: small sample: ")
+    assert stopped == "stopped: the same command continues from here"
     assert not json.loads((out / "manifest.json").read_text())["finished"]
     done = {f: f.stat().st_mtime_ns for f in out.glob("scores/**/*pgd*.safetensors")}
     assert done

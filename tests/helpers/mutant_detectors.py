@@ -11,6 +11,7 @@ from rood.detectors.knn import KNN
 from rood.detectors.mahalanobis import Mahalanobis
 from rood.detectors.msp import MSP
 from rood.detectors.odin import ODIN
+from rood.numerics.box import Box
 from rood.numerics.streaming import Moments
 
 DOC = "s(x) = something wrong. arXiv:0000.00000"
@@ -285,3 +286,12 @@ class CostOfWords(MSP):
 
     def cost(self):
         return "one forward"
+
+
+class BoundsTooTight(MSP):
+    __doc__ = DOC
+
+    def bounds_from(self, out):
+        found = super().bounds_from(out)
+        middle, reach = (found.low + found.high) / 2, (found.high - found.low) / 20
+        return Box(middle - reach, middle + reach)

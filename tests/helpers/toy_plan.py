@@ -52,6 +52,6 @@ def assert_same(one, other):
         a, b = load_file(one / name), load_file(other / name)
         assert a.keys() == b.keys()
         for key in a:
-            np.testing.assert_array_equal(a[key], b[key])
+            np.testing.assert_array_equal(a[key], b[key], err_msg=f"{name}: {key}")
     assert not (one / "units").exists()
     assert not list(one.rglob("*.part"))

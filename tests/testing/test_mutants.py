@@ -46,6 +46,7 @@ DETECTORS = [
     (d.PositionalHyperparameter, "hyperparameters_are_keywords_with_defaults", "make 'scale' key"),
     (d.NotStoredByName, "hyperparameters_are_keywords_with_defaults", "under its own name"),
     (d.CostOfWords, "declares_gradient_and_cost", "forwards, backwards"),
+    (d.BoundsTooTight, "bounds_hold", "outside"),
 ]
 
 ATTACKS = [

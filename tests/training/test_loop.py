@@ -215,7 +215,7 @@ def from_the_future(folder: Path) -> None:
         (damage_tensors, "cut short"),
         (alter_tensors, "was altered"),
         (lose_tensors, "found none"),
-        (from_the_future, "newer rood"),
+        (from_the_future, "update rood"),
     ],
 )
 def test_a_damaged_state_is_refused(damage, match: str, tmp_path: Path) -> None:

@@ -194,10 +194,10 @@ def _pixels(images: object, name: str) -> Tensor:
             f"expected a batch of images in {name!r}, got one of shape {tuple(x.shape)}: "
             "give images[None]"
         )
-    if x.ndim == 4 and x.shape[1] in (1, 3) and isinstance(images, Tensor):
-        return x  # as every tensor of images in torch
     if 0 in x.shape[:1]:
         raise InputError(f"expected images in {name!r}, got none: shape {tuple(x.shape)}")
+    if x.ndim == 4 and x.shape[1] in (1, 3) and isinstance(images, Tensor):
+        return x  # as every tensor of images in torch
     axis = channels_axis(x.shape, repr(name))
     return x[:, None] if axis is None else x.movedim(axis, 1)
 

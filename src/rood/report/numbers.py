@@ -52,7 +52,7 @@ def budget(scenario: str) -> Budget:
     norm, colon, text = scenario.split(" ")[-1].rpartition(":")
     try:
         eps = float(Fraction(text)) if colon and norm else math.nan
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         eps = math.nan
     return Budget(norm, eps, text) if math.isfinite(eps) else Budget(scenario, math.nan, "")
 
