@@ -69,7 +69,8 @@ def figure(numbers: Numbers) -> Figure:
         menu="Clean → attacked",
         title="Clean → attacked",
         note="Each bar runs from a detector’s best to its worst AUROC; the thin line is the 95 % "
-        "interval of the worst. ✓ ! ✕: the attack passed, raised a warning, or failed its checks.",
+        "interval of the worst. ✓ ! ✕ judge the attack, not the detector: it passed, raised a "
+        "warning, or failed its checks.",
         axes={
             "Network": ({"": "all networks"} | models) if several and few else models,
             "OOD images": ({"": "the hardest for each"} | sets) if len(sets) > 1 else sets,
