@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 COVERED := --cov --cov-report=term:skip-covered --cov-fail-under=95
 
-.PHONY: demo test test-all check bench peers nightly campaign generate docs dist clean
+.PHONY: demo test test-all check bench peers nightly campaign generate leaderboard docs dist clean
 
 demo: $(DEMO)
 	env -u OMP_NUM_THREADS -u PYTHONDONTWRITEBYTECODE $(BIN)/rood audit --out audit
@@ -64,6 +64,10 @@ campaign: $(DEV)
 # stubs for editors, the reference and the pages whose numbers are rows
 generate: $(DEV)
 	$(BIN)/python -m tools.generate
+
+# the leaderboard, in build/leaderboard, from the receipts in leaderboard/entries
+leaderboard: $(DEV)
+	$(BIN)/python -m tools.leaderboard
 
 # the site, in build/site: every tutorial is run, every warning is an error
 docs: generate

@@ -1,0 +1,138 @@
+"""The board shows what the receipts say, in a real browser too."""
+
+import csv
+import json
+import os
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from rood.evaluation.store import read_rows
+from rood.receipts.receipt import Receipt
+from rood.receipts.rescoring import Given
+from rood.receipts.verify import verify
+from tools import leaderboard
+
+ENTRIES = sorted(p for p in (leaderboard.FOLDER / "entries").iterdir() if p.is_dir())
+CHROMIUM = os.environ.get("ROOD_CHROMIUM") or shutil.which("chromium")
+ARGUMENTS = "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-sync"
+MOST = 20 << 20  # bytes of all entries
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """A board of two entries."""
+    folder = tmp_path_factory.mktemp("few")
+    for path in ENTRIES[:2]:
+        shutil.copytree(path, folder / "entries" / path.name)
+        if (check := path.parent / f"{path.name}.check.json").exists():
+            shutil.copy(check, folder / "entries")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(few, tmp_path_factory):
+    out = tmp_path_factory.mktemp("site") / "board"
+    leaderboard.build(out, few, reports=False)
+    return out
+
+
+def test_every_number_of_the_board_is_a_row_of_its_receipt(few, site):
+    values = json.loads((site / "board.json").read_text())
+    assert {v["entry"] for v in values} == {p.name for p in ENTRIES[:2]}
+    for v in values:
+        rows = [
+            r.value
+            for r in read_rows(few / "entries" / v["entry"])
+            if (r.detector, r.metric, r.side) == (v["detector"], "auroc", "both")
+            and r.scenario.endswith(f" {v['threat']}")
+        ]
+        assert v["both"] == min(rows)
+        assert v["low"] <= v["both"] <= v["high"]
+        assert v["clean"] >= v["both"]
+
+
+def test_the_board_comes_as_csv_rss_and_yaml_too(site):
+    values = json.loads((site / "board.json").read_text())
+    with (site / "board.csv").open(newline="") as file:
+        assert [float(r["both"]) for r in csv.DictReader(file)] == [v["both"] for v in values]
+    items = ET.fromstring((site / "board.rss").read_text()).findall("channel/item")
+    assert len(items) == len({v["entry"] for v in values})
+    yaml = (site / "entries" / ENTRIES[0].name / "eval_results.yaml").read_text()
+    assert yaml.count("- dataset:") == 2 * sum(v["entry"] == ENTRIES[0].name for v in values)
+
+
+def test_the_tier_of_a_check_counts_for_that_receipt_only(few, tmp_path):
+    folder = tmp_path / "entries"
+    shutil.copytree(few / "entries", folder)
+    first = folder / ENTRIES[0].name
+    leaderboard.record(first, "reattack", "2026-01-01")
+    told = [x.tier for x in leaderboard.lines(first.name, Receipt(first))]
+    assert set(told) == {"reattack"}
+    check = folder / f"{first.name}.check.json"
+    check.write_text(check.read_text().replace(Receipt(first).digest, "0" * 64))
+    assert {x.tier for x in leaderboard.lines(first.name, Receipt(first))} == {"schema"}
+
+
+def test_a_receipt_that_lies_stops_the_build(few, tmp_path):
+    shutil.copytree(few / "entries", tmp_path / "entries")
+    rows = tmp_path / "entries" / ENTRIES[0].name / "rows.jsonl"
+    rows.write_text(rows.read_text().replace("0.9", "0.8", 1))
+    with pytest.raises(SystemExit, match="has another SHA-256"):
+        leaderboard.build(tmp_path / "board", tmp_path, reports=False)
+
+
+def test_the_committed_entries_are_small_and_know_how_they_are_checked():
+    files = [p for p in (leaderboard.FOLDER / "entries").rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) < MOST
+    assert {p.suffix for p in files} <= {".json", ".jsonl", ".safetensors"}
+    for path in ENTRIES:
+        said = json.loads((path.parent / f"{path.name}.check.json").read_text())
+        assert said["receipt"] == Receipt(path).digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ENTRIES, ids=lambda p: p.name)
+def test_the_committed_entries_are_scored_again(path):
+    if any(not one.zoo for one in Receipt(path).entry.networks):
+        pytest.skip("the network is not in the zoo")
+    found = list(verify(path, "rescore", Given(device="cpu")))
+    assert "fail" not in {f.status for f in found}, found[-1]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM:
+        pytest.skip("no Chromium: install one or set ROOD_CHROMIUM")
+    with playwright.sync_playwright() as p:
+        found = p.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
+        yield found
+        found.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
+def test_the_board_sorts_filters_and_fits(browser, site, width, scheme):
+    wrong: list[str] = []
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda r: r.url.startswith("file:") or wrong.append(r.url))
+    page.goto((site / "index.html").as_uri())
+    first = lambda: page.locator("#board tbody tr:visible td:nth-child(4)").all_inner_texts()
+    assert first() == sorted(first(), reverse=True)
+    page.locator("th button", has_text="both").click()
+    assert first() == sorted(first())
+    n = len(first())
+    page.locator("select[data-filter=model]").select_option(index=1)
+    assert 0 < len(first()) < n
+    assert page.locator("#plot polyline").count() > 0
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
+    assert dark == (scheme == "dark")
+    page.locator("#board tbody tr:visible a").first.click()
+    assert page.locator("h1").inner_text() in {p.name for p in ENTRIES}
+    context.close()
+    assert wrong == []
