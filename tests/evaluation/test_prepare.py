@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from small_audit import MEAN, STD, audited, manifest, small_files, small_model
+from small_pictures import save
 
 from rood import data
 from rood.data.base import SHARES
@@ -97,6 +98,23 @@ def test_the_images_tell_the_shape_where_the_network_does_not(files, own):
         load_networks(AuditSettings(models=("own_net:make",), inside=inside, size="big"))
     with pytest.raises(InputError, match="expected no --size beside networks of rood"):
         load_networks(AuditSettings(models=("digits-ce",), inside=inside, size="12"))
+
+
+def test_a_size_that_the_first_image_decides_is_said(own, tmp_path):
+    for name, size in (("even", (12, 10)), ("mixed", (12, 10)), ("mixed", (9, 14))):
+        save(tmp_path / name / f"{size[0]}.png", 0, size)
+    says = lambda inside, **more: [
+        note
+        for _, card in load_networks(
+            AuditSettings(models=("own_net:make",), inside=f"folder:{tmp_path / inside}", **more)
+        )[0].values()
+        for note in card["notes"]
+        if "several sizes" in note
+    ]
+    (note,) = says("mixed")
+    assert "resized to 12x10, that of the first" in note
+    assert "--size" in note
+    assert says("mixed", size="8") == says("even") == []
 
 
 def test_logits_alone_leave_out_the_detectors_of_features_by_name(files, own, tmp_path):

@@ -228,9 +228,25 @@ def load_networks(s: AuditSettings) -> tuple[Networks, Shape]:
         find: Any = load_network if has_card(spec) else find_network
         found[_short_name(spec, s.models)] = find(spec, **given)
     shape = _shape(s, found)
+    notes = _guessed_size(s, found, shape)
     return {
-        n: f.build(shape) if isinstance(f, ForeignNetwork) else f for n, f in found.items()
+        n: replace(f, notes=f.notes + notes).build(shape) if isinstance(f, ForeignNetwork) else f
+        for n, f in found.items()
     }, shape
+
+
+def _guessed_size(s: AuditSettings, found: Mapping[str, Any], shape: Shape) -> tuple[str, ...]:
+    """What to say where the first image alone decides to which size all are resized."""
+    if s.size or any(not isinstance(f, ForeignNetwork) or f.shape for f in found.values()):
+        return ()
+    some = data.load(s.inside, shape=shape, limit=16, skip_bad=s.skip_bad)
+    if not any("resized from" in note for note in some.notes):
+        return ()
+    size = f"{shape[1]}x{shape[2]}"
+    return (
+        f"the images have several sizes and are resized to {size}, that of the first, since the "
+        "network names none: give --size as in its training",
+    )
 
 
 def _shape(
