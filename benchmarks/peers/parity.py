@@ -248,6 +248,7 @@ def _gradients(pairs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str,
     text = TEXT["gradients"].format(
         reached=sum(ours.values()),
         ours=len(ours),
+        stepped=", ".join(f"`{n}`" for n, yes in ours.items() if not yes),
         theirs=len(reached),
         **{"whole": len(whole), "whole_names": ", ".join(whole)},
         **{"cut": len(cut), "cut_names": ", ".join(cut)},

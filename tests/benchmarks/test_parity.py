@@ -31,8 +31,9 @@ def test_every_detector_of_ours_is_compared_or_named():
     assert compared | set(RUN["only_ours"]) == set(detectors.registry.names())
 
 
-def test_a_gradient_reaches_the_pixels_from_all_of_ours():
-    assert all(r["gradient_ours"] for r in PAIRS)
+def test_a_gradient_reaches_the_pixels_from_all_of_ours_but_histograms():
+    stepped = {r["detector"] for r in PAIRS if not r["gradient_ours"]}
+    assert {detectors.registry.get(n).gradient for n in stepped} <= {"surrogate"}
 
 
 def test_a_pair_below_the_bar_is_said():
