@@ -7,6 +7,7 @@ import pytest
 import torch
 import toy_audit
 from small_audit import small_command, small_files
+from small_pictures import save
 from torch.utils.data import TensorDataset
 from toy_audit import audited, toy_case
 from typer.testing import CliRunner
@@ -38,6 +39,14 @@ def case():
 def test_an_image_does_not_both_set_the_threshold_and_test(case, tmp_path):
     with pytest.raises(DataError, match="calibrate and inside to share no image, got 40 of 40"):
         audited(case, tmp_path, calibrate=case.inside[0])
+
+
+def test_a_size_that_the_first_image_decides_is_a_warning(case, tmp_path):
+    for i in range(40):
+        save(tmp_path / "pictures" / f"{i}.png", i, (8, 8) if i % 2 == 0 else (9, 11))
+    images = {"inside": f"folder:{tmp_path / 'pictures'}", "detectors": one(case)}
+    with pytest.warns(RoodWarning, match="resized to 8x8, that of the first.*shape to rood.data"):
+        audited(case, tmp_path / "out", **images, threats=[], limit=20)
 
 
 def test_detectors_must_be_fitted_and_on_the_model_given(case, world, tmp_path):

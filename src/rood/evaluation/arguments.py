@@ -29,6 +29,7 @@ from rood.evaluation.prepare import (
     MOST_KNOWN,
     check_classes,
     fit_detectors,
+    guessed_size,
     made_attack,
     made_threats,
     servable,
@@ -80,6 +81,9 @@ class Arguments:
         network = _network(self.model, self.name, self.trust)
         inside, outside = self._sets(network.shape, limit)
         model, card = network.taking(inside.shape, self.device)
+        if network.shape is None:
+            size = guessed_size(inside, "a shape to rood.data.load")
+            card = {**card, "notes": [*card["notes"], *size]}
         check_images(model, inside)
         check_classes(network.name, model, inside)
         made = {n: _made(n, thing, model) for n, thing in chosen.items()}

@@ -236,16 +236,20 @@ def load_networks(s: AuditSettings) -> tuple[Networks, Shape]:
 
 
 def _guessed_size(s: AuditSettings, found: Mapping[str, Any], shape: Shape) -> tuple[str, ...]:
-    """What to say where the first image alone decides to which size all are resized."""
     if s.size or any(not isinstance(f, ForeignNetwork) or f.shape for f in found.values()):
         return ()
     some = data.load(s.inside, shape=shape, limit=16, skip_bad=s.skip_bad)
-    if not any("resized from" in note for note in some.notes):
+    return guessed_size(some, "--size")
+
+
+def guessed_size(images: ImageSet, option: str) -> tuple[str, ...]:
+    """What to say where the first image alone decides to which size all were resized."""
+    if not any("resized from" in note for note in images.notes):
         return ()
-    size = f"{shape[1]}x{shape[2]}"
+    size = "x".join(map(str, images.shape[1:]))
     return (
         f"the images have several sizes and are resized to {size}, that of the first, since the "
-        "network names none: give --size as in its training",
+        f"network names none: give {option} as in its training",
     )
 
 
