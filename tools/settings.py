@@ -17,6 +17,8 @@ from tools.markdown import table
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 # what no option says, as only a file can hold it
 HELP = {
+    "attacks": "Whether to attack; false: only certify, as `rood certify` does.",
+    "certify": "Add lower bounds that no attack can get below: crown, ibp, crown-ibp or alpha.",
     "options": "Options of detectors, by the detector's name: [options.knn] with k = 50.",
     "attack_options": "Options of the attack that are no options of the command, such as step.",
 }
@@ -33,7 +35,7 @@ def fields() -> Iterator[tuple[str, Any, Any, str]]:
             for own in OF_ATTACK:
                 yield own, OWN[own], None, says[own]
         if key != "trust":
-            yield key, hint, getattr(defaults, name), says.get(key) or HELP[key]
+            yield key, hint, getattr(defaults, name), HELP.get(key) or says[key]
 
 
 def helps() -> dict[str, str]:

@@ -46,6 +46,7 @@ def audit(
     groups: Mapping[str, Sequence[object]] | None = None,
     attack: Attack | str | None = None,
     sides: Side | Sequence[Side] = SIDES,
+    certify: bool | str = False,
     limit: int | None = None,
     time_limit: str | None = None,
     name: str | None = None,
@@ -96,7 +97,10 @@ def audit(
     attack
         An attack, the name of one, or a tier of `WorstOf`: "quick" (default), "standard", "full".
     sides
-        Which sides to attack: "outside", "inside", "both".
+        Which sides to attack: "outside", "inside", "both"; [] with `certify`: none.
+    certify
+        Whether to add rows that no attack can get below: True, or a method of
+        `rood.certify.bounds`. A score found outside its bounds stops the run.
     limit
         Images per set, evenly spaced; None: all.
     time_limit
@@ -155,6 +159,7 @@ def audit(
         groups=groups,
         attack=attack,
         sides=sides,
+        certify=certify,
         limit=limit,
         time_limit=time_limit,
         name=name,

@@ -9,7 +9,8 @@ RoodError
  ├── DataError         images that are missing, empty or cannot be read
  ├── CheckpointError   a weights file that is missing, truncated, changed or not finite
  ├── ResultsError      an output folder that cannot be used
- └── TrustError        code of somebody else would run
+ ├── TrustError        code of somebody else would run
+ └── BoundError        a score was found outside its certified bounds
 
 A `RoodWarning` is a line on stderr; the command goes on.
 """
@@ -53,6 +54,10 @@ class ResultsError(RoodError, RuntimeError):
 
 class TrustError(RoodError, RuntimeError):
     """Code of somebody else would run, and the caller has not said that it may."""
+
+
+class BoundError(RoodError, ArithmeticError):
+    """A score was found outside its certified bounds: the certificate is wrong."""
 
 
 class RoodWarning(UserWarning):

@@ -1,10 +1,12 @@
 """Figures: what is drawn, and that no text of theirs is markup."""
 
+import numpy as np
 import pytest
 from page_text import Text
 from report_folder import case, row
 
-from rood.report.figures import fall
+from rood.evaluation.store import Contents, Origin, SavedRadii
+from rood.report.figures import fall, radius
 from rood.report.numbers import CERTIFIED, Numbers
 
 
@@ -60,3 +62,26 @@ def test_a_proved_bound_lies_on_the_same_bar_as_clean_and_attacked() -> None:
         "certified": [0.4],
     }
     assert "certified 0.40" in drawing["summary"]
+
+
+def saved_radii(dataset: str, role: str, radii: list[float]) -> SavedRadii:
+    return SavedRadii(Origin("net", "msp", dataset, role, "crown linf:0.1"), np.array(radii))
+
+
+def test_radii_are_counted_side_by_side_with_those_beyond_the_budget_in_a_bin_of_their_own() -> (
+    None
+):
+    inside = saved_radii("inside", "inside", [0.0, 0.0, 0.05, 0.1])
+    far, near = (saved_radii(n, "outside", r) for n, r in (("far", [0.1] * 2), ("near", [0.02])))
+    drawn = radius.figure(Contents((), radii=(inside, far, near)), Numbers(()))
+    ids, oods = drawn.drawings["0.0.0.0"]["data"]
+    assert (ids["name"], oods["name"]) == ("ID", "OOD")
+    assert (ids["y"][0], ids["y"][8], ids["y"][-1]) == (0.5, 0.25, 0.25)
+    assert oods["y"][-1] == 1.0
+    assert ids["x0"] + ids["dx"] * (len(ids["y"]) - 1) == pytest.approx(0.1 + ids["dx"] / 2)
+    assert "ID: 50.0 % certain at all" in drawn.drawings["0.0.0.0"]["summary"]
+    assert len(drawn.drawings) == 2
+
+
+def test_a_page_without_certificates_has_no_histogram_of_radii(page: Text) -> None:
+    assert "radius" not in page.figures

@@ -162,6 +162,7 @@ from rood.cli import (  # noqa: E402  (they add their commands)
     attack,  # noqa: F401
     audit,  # noqa: F401
     break_,  # noqa: F401
+    certify,  # noqa: F401
     diff,  # noqa: F401
     doctor,  # noqa: F401
     fit,  # noqa: F401

@@ -15,6 +15,7 @@ from rood.cli.ci import check, tell
 from rood.cli.options import listed, numbers
 
 if TYPE_CHECKING:
+    from rood.evaluation.engines import Engine
     from rood.evaluation.plan import Plan
     from rood.evaluation.settings import AuditSettings
     from rood.evaluation.steps import Step
@@ -31,23 +32,17 @@ def audit(
     std: Annotated[str | None, options.STD] = None,
     size: Annotated[str | None, options.SIZE] = None,
     inside: Annotated[str | None, options.INSIDE] = None,
-    outside: Annotated[
-        list[str] | None, typer.Option(help="OOD images, [NAME=]SPEC; may be repeated.")
-    ] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Images that are not independent, [SET=]folder or [SET=]COLUMN; may be repeated."
-        ),
-    ] = None,
+    outside: Annotated[list[str] | None, options.OUTSIDE] = None,
+    groups: Annotated[list[str] | None, options.GROUPS] = None,
     train: Annotated[str | None, options.TRAIN] = None,
-    detectors: Annotated[
-        str | None, typer.Option(help="Detector names, comma-separated, or all.")
-    ] = None,
+    detectors: Annotated[str | None, options.DETECTORS] = None,
     eps: Annotated[
         str | None,
         typer.Option(help="Budgets, comma-separated: 8/255,l2:0.5,l1:4,l0:20,patch:8; or none."),
     ] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Add lower bounds that no attack can get below.")
+    ] = False,
     attack: Annotated[str | None, options.ATTACK] = None,
     tier: Annotated[str | None, options.TIER] = None,
     steps: Annotated[int | None, options.STEPS] = None,
@@ -55,7 +50,7 @@ def audit(
     out: Annotated[
         Path, typer.Option(help="Results folder; an interrupted audit continues.")
     ] = Path("audit"),
-    limit: Annotated[int | None, typer.Option(help="Images per set; 0 for all.")] = None,
+    limit: Annotated[int | None, options.LIMIT] = None,
     time: Annotated[
         str | None,
         typer.Option(help="Time limit, 90s, 10m, 2h: chooses attack, images and detectors."),
@@ -64,24 +59,16 @@ def audit(
     device: Annotated[str | None, options.DEVICE] = None,
     seed: Annotated[int | None, options.SEED] = None,
     batch_size: Annotated[int | None, options.BATCH_SIZE] = None,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: workers on this machine or a cluster.")
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Ray workers; default: one per core or GPU.")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster; auto: the one on this machine.")
-    ] = None,
+    engine: Annotated[str, options.ENGINE] = "local",
+    workers: Annotated[int | None, options.WORKERS] = None,
+    address: Annotated[str | None, options.ADDRESS] = None,
     skip_bad: Annotated[bool | None, options.SKIP_BAD] = None,
     write_config: Annotated[
         Path | None, typer.Option(help="Write all settings to this TOML file; audit nothing.")
     ] = None,
     anyway: Annotated[bool | None, options.ANYWAY] = None,
     trust: Annotated[bool, options.TRUST] = False,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Use only files on this machine.")
-    ] = False,
+    offline: Annotated[bool, options.OFFLINE] = False,
     junit: Annotated[
         Path | None, typer.Option(help="Write the outcome as a JUnit file, for CI servers.")
     ] = None,
@@ -100,16 +87,13 @@ def audit(
     ] = None,
     by: Annotated[str, typer.Option(help="Who issues the receipt.")] = "",
     licence: Annotated[str, typer.Option(help="The licence of the receipt.")] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print rows as JSON lines on stdout.")
-    ] = False,
+    as_json: Annotated[bool, options.AS_JSON] = False,
     quiet: Annotated[bool, options.QUIET] = False,
 ) -> None:
     """Attack OOD detectors from both sides and report which can be trusted.
 
     Without arguments: two networks and images that ship with rood.
     """
-    from rood import api
     from rood.evaluation.engines import pick
 
     _begin(fail_under, log_to, offline)
@@ -121,10 +105,11 @@ def audit(
         "size": size,
         "inside": inside,
         "outside": named_sets(outside) if outside else None,
-        "groups": _grouped(groups) if groups else None,
+        "groups": grouped(groups) if groups else None,
         "train": train,
         "detectors": listed("--detectors", detectors),
         "threats": () if eps == "none" else listed("--eps", eps),
+        "certify": "crown" if certify else None,
         "attack": attack or ("worst_of" if tier else None),
         "time": time or _renamed(budget),
         "device": device,
@@ -136,16 +121,12 @@ def audit(
     }
     settings = settings_of(config, given, limit, dict(tier=tier, steps=steps, restarts=restarts))
     if write_config is not None:
-        return _write_config(settings, write_config)
+        return write_settings(settings, write_config)
     where = pick(engine, workers, address, settings.device)
     if address is not None and settings.device != "cpu":  # --device is the workers'
         settings = dataclasses.replace(settings, device="auto")
-    with _no_early_exit():
-        plan = _planned(settings, out, quiet or as_json)
-        plan = dataclasses.replace(plan, about={**plan.about, "command": ctx.meta[TYPED]})
-        show, who = partial(_shown, as_json=as_json, quiet=quiet), dict(by=by, licence=licence)
-        results = api.carry_out(plan, out, where, show, receipt=receipt, who=who)
-    _show(results, plan, as_json, receipt)
+    shown, who = dict(as_json=as_json, quiet=quiet), dict(by=by, licence=licence)
+    results = carried_out(settings, out, ctx.meta[TYPED], where, **shown, receipt=receipt, who=who)
     tell(results, fail_under, junit=junit, sarif=sarif, log_to=log_to, quiet=quiet or as_json)
 
 
@@ -157,13 +138,38 @@ def _begin(bar: float | None, log_to: str | None, offline: bool) -> None:
         go_offline()
 
 
-def _write_config(settings: "AuditSettings", path: Path) -> None:
+def carried_out(
+    settings: "AuditSettings",
+    out: Path,
+    typed: str,
+    engine: "Engine | None",
+    *,
+    as_json: bool,
+    quiet: bool,
+    receipt: Path | None = None,
+    who: dict[str, str] | None = None,
+) -> "Results":
+    """Plan, run and show; the folder's results."""
+    from rood import api
+
+    with _no_early_exit():
+        plan = _planned(settings, out, quiet or as_json)
+        plan = dataclasses.replace(plan, about={**plan.about, "command": typed})
+        title = "auditing" if settings.attacks else "certifying"
+        show = partial(_shown, title=title, as_json=as_json, quiet=quiet)
+        results = api.carry_out(plan, out, engine, show, receipt=receipt, who=who or {})
+    _show(results, plan, as_json, receipt)
+    return results
+
+
+def write_settings(settings: "AuditSettings", path: Path, command: str = "audit") -> None:
+    """Write a settings file, and say how to use it."""
     from rood._files import write_whole
     from rood.evaluation.store import readable_errors
 
     with readable_errors(path):
         write_whole(path, settings.to_toml().encode())
-    typer.echo(f"settings: {path}; use them by: {shlex.join(['rood', 'audit', str(path)])}")
+    typer.echo(f"settings: {path}; use them by: {shlex.join(['rood', command, str(path)])}")
 
 
 def _renamed(budget: str | None) -> str | None:
@@ -208,7 +214,7 @@ def _planned(settings: "AuditSettings", out: Path, quiet: bool) -> "Plan":
 def _tell(plan: "Plan") -> None:
     from rood.cli.show import note
 
-    if "time" in plan.about:
+    if "chosen" in plan.about.get("time", ()):
         typer.echo(f"time: {plan.about['time']['chosen']}", err=True)
     for text in plan.about.get("notes", ()):
         note(text)
@@ -216,11 +222,11 @@ def _tell(plan: "Plan") -> None:
         note(text, "skipped")
 
 
-def _shown(steps: Iterable["Step"], as_json: bool, quiet: bool) -> Iterator["Step"]:
+def _shown(steps: Iterable["Step"], title: str, *, as_json: bool, quiet: bool) -> Iterator["Step"]:
     """Draw the progress, or print the rows as they are made."""
     from rood.progress import drawn
 
-    for step in drawn(steps, "auditing", quiet=quiet or as_json):
+    for step in drawn(steps, title, quiet=quiet or as_json):
         if as_json and step.rows:  # echo flushes, for a reader at the other end of a pipe
             typer.echo("".join(row.line() for row in step.rows), nl=False)
         yield step
@@ -252,7 +258,7 @@ def _no_early_exit() -> Iterator[None]:
         raise SystemExit(e.exit_code) from e
 
 
-def _grouped(texts: list[str]) -> dict[str, str]:
+def grouped(texts: list[str]) -> dict[str, str]:
     """["folder", "dtd=video"] as {"*": "folder", "dtd": "video"}."""
     pairs = [text.rpartition("=") for text in texts]
     return {name if equals else "*": how for name, equals, how in pairs}

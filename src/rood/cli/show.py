@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rood.evaluation.rows import Row
+from rood.evaluation.rows import CERTIFIED, CLEAN, Row
 from rood.report.words import shown
 
 BELIEVED = {"pass": "[green]yes[/]", "warn": "[yellow]with care[/]", "fail": "[red]no[/]", "-": "-"}
@@ -19,6 +19,8 @@ SIDES = {
     "inside": ("inside", "ID images made to look OOD"),
     "both": ("both", "both at once"),
 }
+AUROC = f"{CERTIFIED}auroc"
+PROVED = ("certified", "no attack gets below, both at once")
 PLAIN = 100  # columns where there is no terminal
 WIDE = 92  # columns from which the interval fits too
 MEDIUM = 76  # columns from which the name of the set fits
@@ -50,13 +52,14 @@ def table(rows: Sequence[Row], width: int | None = None) -> None:
         mine = [r for r in rows if r.model == model]
         console.print(_title(mine))
         console.print(_model_table(mine, console.width))
-    console.print(_legend(_sides(rows), console.width), style="dim")
+    console.print(_legend(rows, console.width), style="dim")
 
 
 def _title(rows: Sequence[Row]) -> str:
-    scenario = _largest(rows)
+    scenario, proof = _largest(rows), _largest(rows, certified=True)
     title = f"[bold]{_name(rows[0].model)}[/]: AUROC on the hardest OOD set"
     title += f", attacked by {_name(scenario)}" if scenario else ", nothing attacked"
+    title += f", certified by {_name(proof)}" if proof else ""
     known = next((r for r in rows if r.metric == "accuracy"), None)
     if known is not None:
         few = ", a small sample" if known.small else ""
@@ -77,6 +80,8 @@ def _model_table(rows: Sequence[Row], width: int) -> Table:
     result.add_column("detector", overflow="fold")
     for side in _sides(rows):
         result.add_column(SIDES[side][0], justify="right", no_wrap=True)
+    if proof := _largest(rows, certified=True):
+        result.add_column(PROVED[0], justify="right", no_wrap=True)
     if width >= WIDE:
         result.add_column("95 % interval", no_wrap=True)
     if width >= MEDIUM:
@@ -85,16 +90,24 @@ def _model_table(rows: Sequence[Row], width: int) -> Table:
         result.add_column("believe it?", min_width=9)
     for detector in dict.fromkeys(r.detector for r in rows if r.detector):
         mine = [r for r in rows if r.detector == detector and r.metric == "auroc"]
-        result.add_row(_name(detector), *_cells(mine, _sides(rows), scenario, width))
+        lows = [r for r in rows if (r.detector, r.scenario, r.metric) == (detector, proof, AUROC)]
+        proved = [min(lows, key=lambda r: r.value, default=None)] if proof else []
+        result.add_row(_name(detector), *_cells(mine, _sides(rows), scenario, proved, width))
     return result
 
 
-def _cells(aurocs: Sequence[Row], sides: Sequence[str], scenario: str, width: int) -> list[str]:
+def _cells(
+    aurocs: Sequence[Row],
+    sides: Sequence[str],
+    scenario: str,
+    proved: Sequence[Row | None],
+    width: int,
+) -> list[str]:
     known = [r for r in aurocs if r.scenario in ("clean", scenario)]
     of_side = [[r for r in known if r.side == side] for side in sides]
     worst = [min(some, key=lambda r: r.value, default=None) for some in of_side]
-    cells = ["-" if r is None else f"{r.value:.3f}" for r in worst]
-    last = worst[-1]
+    cells = ["-" if r is None else f"{r.value:.3f}" for r in [*worst, *proved]]
+    last = worst[-1] if scenario or not proved else proved[-1]
     if width >= WIDE:
         cells.append("-" if last is None else f"{last.low:.3f} to {last.high:.3f}")
     if width >= MEDIUM:
@@ -104,11 +117,12 @@ def _cells(aurocs: Sequence[Row], sides: Sequence[str], scenario: str, width: in
     return [*cells, "not attacked" if last is None else BELIEVED[last.verdict]]
 
 
-def _legend(sides: Sequence[str], width: int) -> Table:
+def _legend(rows: Sequence[Row], width: int) -> Table:
     """What the columns mean, in words."""
-    last = SIDES[sides[-1]][0]
+    sides, proof = _sides(rows), _largest(rows, certified=True)
+    last = SIDES[sides[-1]][0] if len(sides) > 1 or not proof else PROVED[0]
     said = [("AUROC", "1: ID and OOD separated without error; 0.5: a coin toss")]
-    said += [SIDES[side] for side in sides]
+    said += [*(SIDES[side] for side in sides), *([PROVED] if proof else [])]
     if width >= MEDIUM:
         what = "interval and set" if width >= WIDE else "set"
         said.append((what, f"of the column {last!r}"))
@@ -120,9 +134,10 @@ def _legend(sides: Sequence[str], width: int) -> Table:
     return legend
 
 
-def _largest(rows: Sequence[Row]) -> str:
-    """The last scenario, which has the largest budget; "" where nothing was attacked."""
-    return next((r.scenario for r in reversed(rows) if r.scenario != "clean"), "")
+def _largest(rows: Sequence[Row], *, certified: bool = False) -> str:
+    """The last scenario, which has the largest budget; "" where nothing was attacked or proved."""
+    some = [r for r in rows if r.scenario != CLEAN and r.metric.startswith(CERTIFIED) == certified]
+    return some[-1].scenario if some else ""
 
 
 def _sides(rows: Sequence[Row]) -> list[str]:

@@ -24,7 +24,7 @@ from rood.evaluation import diagnosis
 from rood.evaluation.deadline import Deadline, seconds
 from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
-from rood.evaluation.plan import Named, Plan, check_enough
+from rood.evaluation.plan import Named, Plan, as_method, check_enough
 from rood.evaluation.prepare import (
     MOST_KNOWN,
     check_classes,
@@ -59,6 +59,7 @@ class Arguments:
     calibrate: object = None
     groups: object = None
     attack: object = None
+    certify: object = None
     sides: object = SIDES
     limit: object = None
     name: object = None
@@ -145,6 +146,7 @@ class Arguments:
             outside=outside,
             threats=setup.threats,
             attack=setup.attack,
+            certify=as_method(self.certify),
             sides=(self.sides,) if isinstance(self.sides, str) else self.sides,  # type: ignore[arg-type]
             seed=seed,
             batch_size=batch_size,

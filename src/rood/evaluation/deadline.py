@@ -20,7 +20,7 @@ def seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def too_short(asked: str, units: Iterable[tuple[str, str]]) -> str:
+def too_short(asked: str, units: Iterable[tuple[str, str]], to: str = "attack") -> str:
     """What a time limit left out, (detector, budget) each, in a sentence; "" for nothing."""
     by_detector: dict[str, list[str]] = {}
     for detector, budget in units:
@@ -29,7 +29,7 @@ def too_short(asked: str, units: Iterable[tuple[str, str]]) -> str:
     if not said:
         return ""
     hint = "give more time or name fewer detectors"
-    return f"{asked} is too short to attack {', '.join(said)}: {hint}"
+    return f"{asked} is too short to {to} {', '.join(said)}: {hint}"
 
 
 @dataclass(frozen=True)

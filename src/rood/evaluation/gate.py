@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rood.errors import ResultsError
-from rood.evaluation.rows import Row
+from rood.evaluation.rows import CLASSES, Row
 
 NOT_BELIEVED = "the attack failed its own checks, the number cannot be believed"
 
@@ -92,7 +92,7 @@ def not_attacked(rows: Iterable[Row], manifest: Mapping[str, Any] | None) -> lis
     time = _part(said, "time")
     late = [*(time.get("dropped") or ()), *(pair[0] for pair in time.get("left_out") or ())]
     named = {m.detector for m in missing}
-    return sorted(missing | {Missing("", d) for d in late if d not in named})
+    return sorted(missing | {Missing("", d) for d in late if d not in {*named, CLASSES}})
 
 
 def worst_of_each(rows: Iterable[Row], bar: float | None) -> list[Row]:

@@ -106,6 +106,7 @@ class Manifest:
             "versions": versions(),
             "hardware": hardware(plan.model(next(iter(plan.detectors))).mean.device),
             "batch_size": plan.at_once(),
+            **({"certify": plan.certify} if plan.certify else {}),
             "cost": self._cost(),
         }
         if finished:
@@ -114,7 +115,8 @@ class Manifest:
         more = dict(plan.about)
         if "time" in more and (late := sorted(left_out)):
             more["time"] = more["time"] | {"left_out": late}
-            notes.append(too_short(more["time"]["asked"], late))
+            to = "attack" if plan.sides else "certify"
+            notes.append(too_short(more["time"]["asked"], late, to))
         more |= {"notes": notes} if notes else {}
         self.store.write_json("manifest.json", facts | more)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rood.attacks.base import Attack
 from rood.attacks.worst_of import WorstOf
+from rood.certify import METHODS, Method
 from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.errors import InputError
@@ -16,7 +17,7 @@ from rood.evaluation.checks.base import Side
 from rood.evaluation.deadline import Deadline
 from rood.evaluation.rows import SIDES
 from rood.models.model import Model
-from rood.threat import Threat
+from rood.threat import L2, Linf, Threat
 
 Role = Literal["inside", "outside"]
 EVERY = "every inside"  # the images on which the accuracy is measured
@@ -50,7 +51,8 @@ class Plan:
     every: ImageSet | None = None  # ID images for the accuracy, which costs little; None: `inside`
     threats: Sequence[Threat]
     attack: Attack = field(default_factory=lambda: WorstOf(tier="quick"))
-    sides: Sequence[Side] = SIDES
+    sides: Sequence[Side] = SIDES  # none: nothing is attacked, only certified
+    certify: Method | None = None  # bounds that no attack can pass
     seed: int = 0
     batch_size: int | None = None  # changes speed, not scores; None: as memory allows
     deadline: Deadline | None = None  # changes which rows there are, not the rows
@@ -69,8 +71,12 @@ class Plan:
             raise InputError("expected models, detectors and image sets with a name, got ''")
         if taken := sorted(set(self.outside) & {"inside", "calibrate"}):
             raise InputError(f"expected another name for the out-of-distribution set {taken[0]!r}")
-        if not self.sides or not sorted(self.sides) == sorted(set(self.sides) & set(SIDES)):
+        known = sorted(self.sides) == sorted(set(self.sides) & set(SIDES))
+        if not known or not (self.sides or self.certify):
             raise InputError(f"expected sides among {', '.join(SIDES)}, once, got {self.sides}")
+        if self.certify is not None and not self.certifiable():
+            got = ", ".join(map(str, self.threats)) or "none"
+            raise InputError(f"expected linf or l2 budgets to certify, got {got}: add one")
         check_numbers(self.seed, self.batch_size)
         for name, images in self.sets().items():
             if len(images) == 0:
@@ -108,6 +114,15 @@ class Plan:
         outside = list(self.outside) if {"outside", "both"} & set(self.sides) else []
         return [(name, t) for t in self.ordered_threats() for name in inside + outside]
 
+    def bounded(self) -> list[tuple[str, Threat]]:
+        """The image sets whose scores are bounded, threat by threat."""
+        names = ["inside", *self.outside] if self.certify is not None else []
+        return [(name, t) for t in self.certifiable() for name in names]
+
+    def certifiable(self) -> list[Threat]:
+        """The budgets within which scores can be bounded."""
+        return [t for t in self.ordered_threats() if isinstance(t, Linf | L2)]
+
     def largest(self) -> list[Threat]:
         """The largest budget of each norm, at which attacks are examined further."""
         return list({t.norm: t for t in self.ordered_threats()}.values())
@@ -120,9 +135,9 @@ class Plan:
         """Images per batch and per task."""
         return self.batch_size or at_once(self.inside.shape)
 
-    def shards(self, dataset: str) -> list[tuple[int, int]]:
+    def shards(self, dataset: str, size: int | None = None) -> list[tuple[int, int]]:
         """Start and stop of the images of every task on a set."""
-        n, size = len(self.images(dataset)), self.at_once()
+        n, size = len(self.images(dataset)), size or self.at_once()
         return [(start, min(start + size, n)) for start in range(0, n, size)]
 
     def settings(self) -> dict[str, Any]:
@@ -186,6 +201,17 @@ def check_numbers(seed: int, batch_size: int | None) -> None:
     """Refuse a negative seed and an empty batch."""
     if seed < 0 or (batch_size is not None and batch_size < 1):
         raise InputError(f"expected seed >= 0 and batch size >= 1, got {seed} and {batch_size}")
+
+
+def as_method(given: object) -> Method | None:
+    """How to certify, as a user says it: True for the usual method, or the name of one."""
+    if given is None or given is False:
+        return None
+    for method in METHODS:
+        if given == method or (given is True and method == "crown"):
+            return method
+    methods = ", ".join(METHODS)
+    raise InputError(f"expected a method among {methods} to certify by, got {given!r:.50}")
 
 
 def check_enough(calibrate: ImageSet) -> None:

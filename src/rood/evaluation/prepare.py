@@ -19,12 +19,13 @@ from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError, expect
 from rood.evaluation import diagnosis
-from rood.evaluation.deadline import Deadline, too_short
+from rood.evaluation.deadline import Deadline, seconds, too_short
 from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.effort import Pace
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.plan import Named, Plan, check_enough
+from rood.evaluation.plan import Named, Plan, as_method, check_enough
+from rood.evaluation.rows import SIDES
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, measured
 from rood.goals import look_in
@@ -83,7 +84,10 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     bench = _fitted(s, setup, found)
     fitted, limit, attack, about = bench.detectors, s.limit, setup.attack, dict(bench.about)
     deadline, left_out = None, tuple[tuple[str, str], ...]()
-    if s.time is not None:
+    if s.time is not None and not s.attacks:  # nothing to choose: what does not fit is left out
+        seconds(s.time)  # refuses what is no time
+        deadline, about["time"] = Deadline(s.time, start), {"asked": s.time}
+    elif s.time is not None:
         choice = _earlier(s, earlier) or _choice(s, bench, setup.threats, start)
         deadline, left_out = Deadline(s.time, start), choice.left_out
         attack, limit = choice.attack, choice.limit
@@ -100,6 +104,8 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         every=bench.inside.thin(MOST if s.time is not None else MOST_KNOWN),
         threats=setup.threats,
         attack=attack,
+        sides=SIDES if s.attacks else (),
+        certify=as_method(s.certify),
         seed=s.seed,
         batch_size=s.batch_size,
         deadline=deadline,
@@ -501,7 +507,7 @@ def _choice(s: AuditSettings, bench: Bench, threats: Sequence[Threat], start: fl
 
 def _earlier(s: AuditSettings, facts: Mapping[str, Any] | None) -> Choice | None:
     """What a run with the same time limit chose; what is given now goes before it."""
-    if not facts or facts.get("asked") != s.time:
+    if not facts or facts.get("asked") != s.time or "attack" not in facts:
         return None
     choice = Choice.from_dict(facts)
     attack, limit = _given(s)

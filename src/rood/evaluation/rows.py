@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from rood.evaluation.checks.base import Side, Verdict
 Arrays = dict[str, NDArray[Any]]
 
 CLEAN = "clean"
+CERTIFIED = "certified_"  # begins the name of a metric that no attack gets past
+CLASSES = "classes"  # in place of a detector: what is known of the network itself
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
 SMALL = 100  # images of a set below which a number says that its sample is small
 
@@ -27,9 +29,11 @@ class Row:
     model: str
     detector: str  # "" where the number is the model's own (accuracy)
     dataset: str  # the OOD set; "inside" for accuracy and threshold
-    scenario: str  # "clean", or attack and threat: "pgd linf:0.1"
+    scenario: str  # "clean", or attack (or method of a certificate) and threat: "pgd linf:0.1"
     side: Side  # which side was attacked
-    metric: str  # a name of rood.metrics, "accuracy", "threshold", or "flag_" and a check's name
+    # a name of rood.metrics, "accuracy", "threshold", "certified_" and one of these, or "flag_" and
+    # a check's name
+    metric: str
     value: float
     low: float | None  # 95 % interval
     high: float | None
@@ -68,6 +72,9 @@ class Evidence:
     threats: Sequence[Ball]  # in the order of eps
     sides: Sequence[Side]
     attack: str
+    # bounds of the scores, where they are certified
+    bounds: Mapping[tuple[str, Ball], Arrays] = field(default_factory=dict)
+    method: str = ""  # that gave them
 
 
 def accuracy_row(model: str, seed: int, right: metrics.Interval, n: int) -> Row:
@@ -123,6 +130,31 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
         )
         yield from _metric_rows(row, now_in, now_out, threshold)
         yield from _flag_rows(row, found)
+    yield from _certified_rows(e, template, threshold)
+
+
+def _certified_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]:
+    """Every metric with the bound of each attacked image in place of its score."""
+    for threat in e.threats:
+        for side in e.sides or SIDES:
+            if (pair := _worst_allowed(e, template.dataset, threat, side)) is None:
+                continue
+            row = replace(template, scenario=f"{e.method} {threat}", side=side)
+            for found in _metric_rows(row, *pair, threshold):
+                yield replace(found, metric=CERTIFIED + found.metric)
+
+
+def _worst_allowed(
+    e: Evidence, dataset: str, threat: Ball, side: Side
+) -> tuple[Known, Known] | None:
+    """ID and OOD scores where every attacked image is at its bound; None where there is none."""
+    pair: list[Known] = []
+    for name, end, other in (("inside", "high", "outside"), (dataset, "low", "inside")):
+        clean, bounds = e.clean[name], e.bounds.get((name, threat))
+        if bounds is None:
+            return None
+        pair.append(clean if side == other else {**clean, "scores": bounds[end]})
+    return pair[0], pair[1]
 
 
 def _cases(e: Evidence, dataset: str, clean: float) -> Iterator[tuple[Ball, Case]]:
@@ -143,8 +175,16 @@ def _cases(e: Evidence, dataset: str, clean: float) -> Iterator[tuple[Ball, Case
                 eps=threat.eps,
                 side=side,
                 sides=e.sides,
+                certified=_proved(e, dataset, threat, side),
             )
             yield threat, case
+
+
+def _proved(e: Evidence, dataset: str, threat: Ball, side: Side) -> float | None:
+    """The certified AUROC."""
+    if (pair := _worst_allowed(e, dataset, threat, side)) is None:
+        return None
+    return metrics.auroc(inside=pair[0]["scores"], outside=pair[1]["scores"])
 
 
 def _attacked(e: Evidence, dataset: str, threat: Ball) -> Arrays:

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from rood._files import expanded
+from rood.certify import METHODS
 from rood.data.cache import VARIABLE as CACHE
-from rood.errors import InputError, ResultsError, RoodWarning
+from rood.errors import CapabilityError, InputError, ResultsError, RoodWarning
+from rood.evaluation import certificates
 from rood.evaluation.batching import PROBE, images_at_once
 from rood.evaluation.behaviour import PREFIX, Behaviour, behaviour, packed, renew, same_packed
 from rood.evaluation.deadline import Deadline
@@ -23,7 +25,15 @@ from rood.evaluation.engines import Engine, Local, Perform
 from rood.evaluation.examples import joined
 from rood.evaluation.manifest import Manifest, full_precision
 from rood.evaluation.plan import EVERY, Plan, Role, role_of
-from rood.evaluation.rows import Arrays, Evidence, Row, accuracy_row, detector_rows
+from rood.evaluation.rows import (
+    CERTIFIED,
+    CLASSES,
+    Arrays,
+    Evidence,
+    Row,
+    accuracy_row,
+    detector_rows,
+)
 from rood.evaluation.schedule import (
     OutOfTime,
     Schedule,
@@ -39,7 +49,7 @@ from rood.evaluation.tasks import KEPT, LOOK, Found, Task, join, right_ones
 from rood.metrics import share_of, threshold_at_tpr
 from rood.threat import Threat
 
-BESIDE = ("examples", "adversarial")  # what may be kept of an attacked set besides its scores
+BESIDE = ("examples", "adversarial", "radii")  # what may be kept of a set besides its scores
 ONLY_SCORES = ("cost", "images_at_once")  # facts that the file of examples does not repeat
 
 
@@ -57,12 +67,14 @@ class Run:
     engine: Engine
     waiting: deque[tuple[str, str]] = field(default_factory=deque)  # whose rows come next
     left_out: set[tuple[str, str]] = field(default_factory=set)  # by a time limit
+    unbounded: set[tuple[str, str]] = field(default_factory=set)  # (model, detector), not certified
     _works: dict[Task, float] = field(default_factory=dict)
 
     def steps(self) -> Iterator[Step]:
         """See `run`."""
         with full_precision(), self.store.opened(self.plan.settings()):
             self.plan = replace(self.plan, batch_size=self._images_at_once())
+            self._find_bounded()
             found = self._behaviour()
             renew(self.store, found, begun=self.store.begun(), forget=self.store.forget)
             self.finished = Finished(self.plan, self.store, found)
@@ -74,6 +86,23 @@ class Run:
             self.log.end()
             self.finished.clear()
             manifest.write(finished=True, left_out=self.left_out)
+
+    def _find_bounded(self) -> None:
+        """What can be certified; a folder with certificates keeps them when an audit continues."""
+        before = self.store.said("certify")
+        if self.plan.certify is None and before in METHODS and self.plan.certifiable():
+            self.plan = replace(self.plan, certify=before)
+        if self.plan.certify is None:
+            return
+        missing = certificates.without_bounds(self.plan)
+        said = certificates.sentences(self.plan, missing)
+        asked = {(m, d) for m, ds in self.plan.detectors.items() for d in ds}
+        if not self.plan.sides and asked <= missing.keys():
+            raise CapabilityError(said[0])
+        self.unbounded = set(missing)
+        about = self.plan.about
+        notes = {"notes": [*about.get("notes", ()), *said]} if said else {}
+        self.plan = replace(self.plan, about={**about, **notes})
 
     def _behaviour(self) -> Behaviour:
         plan = self.plan
@@ -122,7 +151,7 @@ class Run:
     def _units(self) -> dict[Unit, list[Task]]:
         """Image sets to attack, by what is measured whole or not at all."""
         found: dict[Unit, list[Task]] = {}
-        for model, detector in pairs(self.plan):
+        for model, detector in self._everyone():
             for whole in self._attacks(model, detector):
                 found.setdefault(unit(whole), []).append(whole)
         return found
@@ -143,15 +172,21 @@ class Run:
     def _rows_due(self) -> Iterator[Step]:
         while self.waiting and self._known(*self.waiting[0]):
             model, detector = self.waiting.popleft()
-            rows = tuple(self._rows(model, detector) if detector else self._accuracy_rows(model))
+            rows = tuple(self._rows_of(model, detector))
             self.log.append(rows)
             yield self.meter.step(f"{model}: {detector or 'accuracy'}", rows)
+
+    def _rows_of(self, model: str, detector: str) -> Iterator[Row]:
+        if detector == CLASSES:
+            return self._certain_rows(model)
+        return self._rows(model, detector) if detector else self._accuracy_rows(model)
 
     def _known(self, model: str, detector: str) -> bool:
         """Whether everything needed for the rows of a detector, or of a network, is there."""
         if not detector:
             return self._unlabelled() or self.finished.has(_classes(model))
-        clean = [_clean(model, detector, name) for name in self.plan.sets()]
+        names = self.plan.sets() if detector != CLASSES else ()
+        clean = [_clean(model, detector, name) for name in names]
         return all(map(self.finished.has, [*clean, *self._attacks(model, detector)]))
 
     def _clean_tasks(self) -> list[Task]:
@@ -181,23 +216,49 @@ class Run:
     def _attacks_left(self) -> list[Task]:
         """Sets to attack, of which some images have not been attacked yet."""
         by_unit: dict[tuple[str, str, Threat], list[Task]] = {}
-        for model, detector in pairs(self.plan):
+        for model, detector in self._everyone():
             for whole in self._attacks(model, detector):
                 assert whole.threat is not None
                 by_unit.setdefault((model, detector, whole.threat), []).append(whole)
         ordered = [w for key in in_order(self.plan) for w in by_unit.get(key, ())]
         return [w for w in ordered if not self.finished.has(w)]
 
+    def _everyone(self) -> list[tuple[str, str]]:
+        """Networks with each detector, then with what is known of the network itself."""
+        return [*pairs(self.plan), *((m, CLASSES) for m in self.plan.detectors)]
+
     def _attacks(self, model: str, detector: str) -> list[Task]:
+        """Every set of a detector to certify and to attack."""
+        found = self._certificates(model, detector)
+        if detector != CLASSES:
+            attacked = self.plan.attacked()
+            found += [
+                Task(model=model, dataset=name, detectors=(detector,), threat=threat)
+                for name, threat in attacked
+            ]
+        return [t for t in found if unit(t) not in self.left_out]
+
+    def _certificates(self, model: str, detector: str) -> list[Task]:
+        own, method = detector == CLASSES, self.plan.certify
+        if (model, "" if own else detector) in self.unbounded or (own and self._unlabelled()):
+            return []
+        ds = () if own else (detector,)
         return [
-            Task(model=model, dataset=name, detectors=(detector,), threat=threat)
-            for name, threat in self.plan.attacked()
-            if (detector, str(threat)) not in self.left_out
+            Task(model=model, dataset=name, detectors=ds, threat=threat, method=method)
+            for name, threat in self.plan.bounded()
+            if name == "inside" or not own
         ]
 
     def _with_enough(self, whole: Task) -> Task:
+        if whole.method is not None:  # the largest eps of a norm bounds the search for radii
+            searched = whole.detectors and whole.threat in self.plan.largest()
+            return replace(whole, enough=self._threshold(whole)) if searched else whole
         enough = self._enough(whole.model, whole.detectors[0], role_of(whole.dataset))
         return replace(whole, enough=enough)
+
+    def _threshold(self, whole: Task) -> float:
+        calibrate = _clean(whole.model, whole.detectors[0], "calibrate")
+        return threshold_at_tpr(self._read(calibrate)["scores"])
 
     def _enough(self, model: str, detector: str, role: Role) -> float:
         """Beyond every clean image of the other side and the threshold, no metric changes."""
@@ -209,18 +270,22 @@ class Run:
 
     def _rows(self, model: str, detector: str) -> Iterator[Row]:
         plan = self.plan
+        known = [
+            ((t.dataset, t.threat), self._read(t), t.method)
+            for t in self._attacks(model, detector)
+            if t.threat is not None
+        ]
         evidence = Evidence(
             clean={n: self._read(_clean(model, detector, n)) for n in plan.sets()},
-            attacked={
-                (t.dataset, t.threat): self._read(t)
-                for t in self._attacks(model, detector)
-                if t.threat is not None
-            },
+            attacked={key: read for key, read, method in known if method is None},
+            bounds={key: read for key, read, method in known if method is not None},
             outside=list(plan.outside),
             threats=[t for t in plan.ordered_threats() if (detector, str(t)) not in self.left_out],
             sides=plan.sides,
             attack=plan.attack_name(),
+            method=plan.certify or "",
         )
+        certificates.expect_sandwich(evidence, model, detector)
         return detector_rows(evidence, model, detector, plan.seed)
 
     def _accuracy_rows(self, model: str) -> Iterator[Row]:
@@ -230,6 +295,14 @@ class Run:
             )
             yield accuracy_row(model, self.plan.seed, share_of(right, groups), right.size)
 
+    def _certain_rows(self, model: str) -> Iterator[Row]:
+        for whole in self._attacks(model, CLASSES):
+            images = self.plan.images(whole.dataset)
+            right, groups = right_ones(images, self._read(whole)["class"])
+            row = accuracy_row(model, self.plan.seed, share_of(right, groups), right.size)
+            scenario = whole.condition(self.plan)
+            yield replace(row, scenario=scenario, side="inside", metric=f"{CERTIFIED}accuracy")
+
     def _read(self, whole: Task) -> Arrays:
         arrays, _ = self.store.read(whole.key(self.plan))
         # a ratio of slopes may be 0 / 0; scores must be numbers
@@ -237,7 +310,7 @@ class Run:
         if missing := sum(int(np.isnan(v).sum()) for v in scores):
             where = f"{whole.dataset!r}, {whole.condition(self.plan)}"
             raise InputError(
-                f"expected numbers as scores of {whole.detectors[0]!r} on {whole.model!r}, got NaN "
+                f"expected numbers as scores of {whole.name!r} on {whole.model!r}, got NaN "
                 f"{missing} times for {where}: leave it out"
             )
         return arrays
@@ -300,10 +373,10 @@ class Finished:
 
     def has(self, whole: Task) -> bool:
         """Whether all of a set is known, for one detector."""
-        if not whole.detectors:
+        if whole.name == CLASSES and whole.method is None:
             return whole.model in self.classes
         key = whole.key(self.plan)
-        kept = self.plan.keep and whole.threat is not None
+        kept = self.plan.keep and whole.threat is not None and whole.method is None
         if (
             key not in self._whole
             and self._usable(self.store, key)
@@ -354,7 +427,7 @@ class Finished:
         parts = [(known or {}).get(t) or self._read(t) for t in tasks]
         arrays = join([p.arrays for p in parts])
         labels = self.plan.images(whole.dataset).label_numbers()
-        if not whole.detectors:
+        if whole.name == CLASSES and whole.method is None:
             self.classes[whole.model] = arrays
             told = {"model": whole.model, "dataset": whole.dataset}
             self.store.write(("classes", whole.model), arrays | {"labels": labels}, told)
@@ -367,6 +440,8 @@ class Finished:
         if images := {k.removeprefix(KEPT): v for k, v in arrays.items() if k.startswith(KEPT)}:
             fewer = {k: v for k, v in facts.items() if k not in ONLY_SCORES}
             self.store.write(("adversarial", *key[1:]), images, fewer)
+        if "radius" in arrays:
+            self.store.write(("radii", *key[1:]), {"radius": arrays.pop("radius")}, facts)
         scores = {k: v for k, v in arrays.items() if not k.startswith((LOOK, KEPT))}
         if (groups := self.plan.sets()[whole.dataset].group_numbers()) is not None:
             scores["groups"] = groups

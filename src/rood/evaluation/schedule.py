@@ -6,6 +6,7 @@ from itertools import groupby
 
 from rood.evaluation.deadline import Deadline
 from rood.evaluation.plan import Plan
+from rood.evaluation.rows import CLASSES
 from rood.evaluation.steps import Meter, Step
 from rood.evaluation.tasks import Task
 from rood.threat import Threat
@@ -19,7 +20,7 @@ class OutOfTime(Exception):
 
 def unit(task: Task) -> Unit:
     """What is left out together with this task."""
-    return task.detectors[0], str(task.threat)
+    return task.name, str(task.threat)
 
 
 def pairs(plan: Plan) -> list[tuple[str, str]]:
@@ -32,10 +33,14 @@ def pairs(plan: Plan) -> list[tuple[str, str]]:
 
 
 def rows_order(plan: Plan) -> list[tuple[str, str]]:
-    """Networks and detectors in the order of their rows; "" for what is the network's own."""
+    """Networks and detectors in the order of their rows; "" for what is the network's own.
+
+    Last of all comes `CLASSES`, for how many of the predicted classes are certain.
+    """
+    last = [] if plan.certify is None else [(m, CLASSES) for m in plan.detectors]
     if plan.deadline is None:
-        return [(m, d) for m, ds in plan.detectors.items() for d in ("", *ds)]
-    return [*((m, "") for m in plan.detectors), *pairs(plan)]
+        return [*((m, d) for m, ds in plan.detectors.items() for d in ("", *ds)), *last]
+    return [*((m, "") for m in plan.detectors), *pairs(plan), *last]
 
 
 def in_order(plan: Plan) -> list[tuple[str, str, Threat]]:
@@ -45,17 +50,20 @@ def in_order(plan: Plan) -> list[tuple[str, str, Threat]]:
     first, on all networks: there the attack itself is examined.
     """
     threats = plan.ordered_threats()
+    networks = plan.detectors if plan.certify is not None else ()
+    last = [(m, CLASSES, t) for m in networks for t in threats]
     if plan.deadline is None:
-        return [(m, d, t) for m, d in pairs(plan) for t in threats]
+        return [*((m, d, t) for m, d in pairs(plan) for t in threats), *last]
     largest = plan.largest()
     threats = [*largest, *(t for t in reversed(threats) if t not in largest)]
-    return [
+    found = [
         (m, d, t)
         for _, group in groupby(pairs(plan), key=lambda pair: pair[1])
         for same in [list(group)]
         for t in threats
         for m, d in same
     ]
+    return [*found, *last]
 
 
 @dataclass

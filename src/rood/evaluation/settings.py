@@ -41,6 +41,8 @@ class AuditSettings:
     threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str | None = None  # None: worst_of in its quick tier; pgd where steps are given
     attack_options: dict[str, object] = field(default_factory=dict)
+    attacks: bool = True  # whether to attack; False: only certify
+    certify: str | None = None  # a method of rood.certify, such as "crown"
     time: str | None = None  # limit, "10m": whatever is not given is chosen to fit it
     limit: int | None = DEFAULT_LIMIT  # images per set, evenly spaced; None: all
     skip_bad: bool = False

@@ -2,6 +2,8 @@
 
 rows.jsonl              one number per row
 scores/…safetensors     `scores` (n,) of one detector on one image set, clean or attacked; `labels`
+bounds/…safetensors     `low` and `high` (n,) of the scores within a threat; `class` that is certain
+radii/…safetensors      `radius` (n,) of a few images: the eps up to which a decision is certain
 classes/…safetensors    `class` (n,), which a network predicts for the ID images, and `labels`
 examples/…safetensors   `original`, `attacked` (n, c, h, w), their scores `before`, `after` (n,),
                         `labels` and `places` in the set
@@ -49,7 +51,7 @@ CHANGED = "rows.jsonl is not what the audit wrote: run the audit again"
 _CACHED = "[0-9a-f]" * 32  # images, where the folder is the cache too
 OURS = (  # what may stand in a folder that has no manifest yet
     *("manifest.json*", "rows.jsonl*", "parts.jsonl*", "report.html*", "attack.safetensors*"),
-    *("scores", "classes", "examples", "adversarial", "behaviour", "units"),
+    *("scores", "bounds", "radii", "classes", "examples", "adversarial", "behaviour", "units"),
     *("scores.csv*", "checks.txt*", "attacked.npz*", "images"),  # of `rood attack`
     *(f"{_CACHED}.npy*", f"{_CACHED}.json*"),
 )
@@ -142,6 +144,8 @@ class Store:
             for key in detectors:
                 for kind in ("adversarial", "examples", "scores"):
                     self.folder.remove_tree(PurePath(kind, *map(slug, key)))
+                for kind in ("bounds", "radii"):  # of its classes too
+                    self.folder.remove_tree(PurePath(kind, slug(key[0])))
 
     def facts(self, name: str, kind: Any) -> Iterator[tuple[dict[str, str], Any]]:
         """One fact of every file of scores that has it, after all facts of that file."""
@@ -261,6 +265,14 @@ class SavedScores:
 
 
 @dataclass(frozen=True)
+class SavedRadii:
+    """The eps up to which the decisions on some images of a set are certain."""
+
+    origin: Origin
+    radii: Array  # (n,)
+
+
+@dataclass(frozen=True)
 class SavedClasses:
     """What a network predicts for labelled ID images."""
 
@@ -292,6 +304,7 @@ class Contents:
     manifest: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()  # files that are missing, cut off or unreadable
     classes: tuple[SavedClasses, ...] = ()
+    radii: tuple[SavedRadii, ...] = ()
 
 
 def read_folder(folder: Path) -> Contents:
@@ -306,6 +319,7 @@ def read_folder(folder: Path) -> Contents:
     scores = tuple(_saved_scores(folder, problems))
     examples = tuple(_examples(folder, problems))
     classes = tuple(_classes(folder, problems))
+    radii = tuple(_radii(folder, problems))
     manifest = Store(folder).manifest()
     if manifest is None:
         there = os.path.isfile(folder / "manifest.json")
@@ -323,7 +337,7 @@ def read_folder(folder: Path) -> Contents:
         raise ResultsError(
             f"expected results (rows.jsonl) in {str(folder)!r}, found none: run `rood audit` first"
         )
-    return Contents(rows, scores, examples, manifest, tuple(problems), classes)
+    return Contents(rows, scores, examples, manifest, tuple(problems), classes, radii)
 
 
 def _of_0_1(manifest: Mapping[str, Any], folder: Path) -> bool:
@@ -377,6 +391,11 @@ def _classes(folder: Path, problems: list[str]) -> Iterator[SavedClasses]:
         predicted = arrays["class"].reshape(-1)
         if (labels := _labels(arrays, len(predicted))) is not None:
             yield SavedClasses(facts.get("model", ""), predicted, labels)
+
+
+def _radii(folder: Path, problems: list[str]) -> Iterator[SavedRadii]:
+    for arrays, facts in _files(folder, "radii", ("radius",), problems):
+        yield SavedRadii(_origin(facts), arrays["radius"].reshape(-1))
 
 
 def _examples(folder: Path, problems: list[str]) -> Iterator[Examples]:

@@ -24,17 +24,19 @@ from rood.attacks.base import Attack, Best, Goal, worst_origin
 from rood.attacks.random_search import RandomSearch
 from rood.attacks.square import Square
 from rood.attacks.worst_of import WorstOf
+from rood.certify import Method
 from rood.data.base import ImageSet, spaced
 from rood.detectors import score_all
 from rood.detectors.base import Detector
 from rood.errors import CapabilityError, InputError
+from rood.evaluation import certificates
 from rood.evaluation.batching import in_parts
 from rood.evaluation.effort import Counts, Pace, of_attack, usual, work
 from rood.evaluation.examples import joined
 from rood.evaluation.manifest import versions
 from rood.evaluation.plan import Plan, Role, role_of
 from rood.evaluation.probes import CONTROLS, DRAWS, FEW, Examination, Examined, tier
-from rood.evaluation.rows import CLEAN, Arrays
+from rood.evaluation.rows import CLASSES, CLEAN, Arrays
 from rood.evaluation.steps import Tick
 from rood.goals import look_in, look_out
 from rood.models.model import Model, Outputs
@@ -63,29 +65,39 @@ class Task:
     dataset: str
     detectors: tuple[str, ...]  # clean: share a pass; attacked: one; none: the network's classes
     threat: Threat | None = None  # None: clean
-    enough: float = math.inf  # for the attacker
+    method: Method | None = None  # bounds everything within the threat; None: attacks
+    enough: float = math.inf  # for the attacker; of a certificate: the threshold, for radii
     start: int = 0
     stop: int = 0
 
+    @property
+    def name(self) -> str:
+        """The detector that is attacked or certified; else what is known of the network itself."""
+        return self.detectors[0] if self.detectors else CLASSES
+
     def condition(self, plan: Plan) -> str:
         """The `scenario` of its rows."""
-        return CLEAN if self.threat is None else f"{plan.attack_name()} {self.threat}"
+        if self.threat is None:
+            return CLEAN
+        return f"{self.method or plan.attack_name()} {self.threat}"
 
     def label(self) -> str:
         """What a person sees while it is done."""
-        what = self.detectors[0] if self.threat else "clean scores" if self.detectors else "classes"
+        what = "clean scores" if self.threat is None and self.detectors else self.name
         against = "" if self.threat is None else f", {self.threat}"
+        against += "" if self.method is None else f" by {self.method}"
         return f"{self.model}: {what}, {self.dataset}{against}"
 
     def key(self, plan: Plan) -> tuple[str, ...]:
         """Where the scores of the whole set are stored, for one detector."""
-        return ("scores", self.model, *self.detectors, f"{self.dataset} {self.condition(plan)}")
+        kind = "scores" if self.method is None else "bounds"
+        return (kind, self.model, *self.detectors, f"{self.dataset} {self.condition(plan)}")
 
     def about(self, plan: Plan) -> dict[str, str]:
         """Facts that the file of the whole set holds about itself."""
         return {
             "model": self.model,
-            "detector": self.detectors[0],
+            "detector": "".join(self.detectors),
             "dataset": self.dataset,
             "role": role_of(self.dataset),
             "condition": self.condition(plan),
@@ -93,7 +105,8 @@ class Task:
 
     def shards(self, plan: Plan) -> list["Task"]:
         """The tasks that together cover all images of the set."""
-        return [replace(self, start=a, stop=b) for a, b in plan.shards(self.dataset)]
+        size = None if self.method is None else certificates.AT_ONCE
+        return [replace(self, start=a, stop=b) for a, b in plan.shards(self.dataset, size)]
 
     def whole(self) -> "Task":
         """What all tasks of the set have in common."""
@@ -106,6 +119,10 @@ class Task:
     def weight(self, plan: Plan, pace: Pace | None = None) -> float:
         """About how long it takes, in forward passes of one image or in the unit of a pace."""
         n = self.stop - self.start
+        if self.method is not None:
+            every = len(plan.images(self.dataset))
+            more = certificates.bounds_of_radii(every, self.start, self.stop)
+            return (n + more * self.searches()) * certificates.PASSES[self.method]
         detectors = [plan.detectors[self.model][d] for d in self.detectors]
         if self.threat is None:
             passes = 1 + sum(sum(d.cost()) for d in detectors if d.cost() != (1, 0))
@@ -116,11 +133,17 @@ class Task:
         goal = look_in(detectors[0])
         return of_attack(pace or usual(detectors[0]), plan.attack, len(goal.variants), counts)
 
+    def searches(self) -> bool:
+        """Whether a certificate looks for radii: where the threshold is given."""
+        return self.method is not None and math.isfinite(self.enough)
+
     def do(self, plan: Plan, tick: Tick | None = None) -> dict[str, Found]:
         """What is found, by detector. Reads nothing but the plan and writes nothing.
 
         tick: hears of the work that is done, in forward passes of one image.
         """
+        if self.threat is not None and self.method is not None:
+            return {"".join(self.detectors): self._bounded(plan, self.threat, self.method, tick)}
         with ticking(plan.model(self.model), tick):
             return self._do(plan)
 
@@ -160,6 +183,19 @@ class Task:
         facts = {"direction": attack.direction, "cost": vars(cost)}
         return Found(arrays, facts | self._memory(p["scores"] for p in parts))
 
+    def _bounded(self, plan: Plan, threat: Threat, method: Method, tick: Tick | None) -> Found:
+        begun, images = perf_counter(), plan.images(self.dataset)
+        here: Any = {"start": self.start, "stop": self.stop, "tick": tick}
+        if self.detectors:
+            detector = plan.detectors[self.model][self.detectors[0]]
+            found = certificates.score_bounds(detector, images, threat, method, **here)
+            if self.searches():
+                found |= certificates.radii(detector, images, threat, method, self.enough, **here)
+        else:
+            model = plan.model(self.model)
+            found = certificates.certain_classes(model, images, threat, method, **here)
+        return Found(found, {"cost": {"seconds": perf_counter() - begun}})
+
     def _memory(self, parts: Iterable[Any]) -> dict[str, int]:
         """A fact for the manifest where memory did not hold all images at once."""
         largest = max(map(len, parts))
@@ -180,6 +216,9 @@ class Task:
                 for d in self.detectors
             ],
         }
+        if self.method is not None:
+            searched = {"threshold": self.enough} if self.searches() else {}
+            return _digest(facts | searched | {"method": self.method, "threat": str(self.threat)})
         if self.threat is not None:
             facts |= {
                 "attack": said["attack"],
@@ -194,7 +233,11 @@ class Task:
                 facts["keep"] = True
             if not (module := type(plan.attack).__module__).startswith("rood."):
                 facts["code"] = _hash(module)  # ours change with rood's version
-        return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:40]
+        return _digest(facts)
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:40]
 
 
 _versions = cache(versions)

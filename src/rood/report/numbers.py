@@ -6,13 +6,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from rood.evaluation.rows import Row
+from rood.evaluation.rows import CERTIFIED as PROVED
+from rood.evaluation.rows import CLEAN, Row
 from rood.report.words import shown
 
 NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1", "l0": "L0"}
 LEVELS = 255
 LET_THROUGH = "fpr95_in_fixed"  # OOD images accepted at the deployed threshold
-CERTIFIED = "certified_auroc"  # the metric of rows with a proved lower bound of the AUROC
+CERTIFIED = f"{PROVED}auroc"  # the metric of rows with a proved lower bound of the AUROC
 
 
 class Budget(NamedTuple):
@@ -90,7 +91,9 @@ class Numbers:
         found = _unique(
             row.scenario
             for row in self.rows
-            if row.side != "none" and row.scenario != "clean" and not row.metric.startswith("flag_")
+            if row.side != "none"
+            and row.scenario != CLEAN
+            and not row.metric.startswith(("flag_", PROVED))
         )
         return sorted(found, key=lambda name: (budget(name).family, eps_of(name), name))
 
@@ -112,6 +115,12 @@ class Numbers:
     def strongest(self) -> dict[str, str]:
         """The largest budget of each norm, as a label."""
         return {family: budget(self.largest(family)[0]).label() for family in self.families}
+
+    @cached_property
+    def proved(self) -> dict[str, str]:
+        """The largest certified budget of each norm, as a label."""
+        found = _unique(row.scenario for row in self.rows if row.metric == CERTIFIED)
+        return {budget(s).family: budget(s).label() for s in sorted(found, key=eps_of)}
 
     @cached_property
     def _measured(self) -> dict[str, list[Row]]:
@@ -171,18 +180,22 @@ class Numbers:
     def certified(
         self, model: str, detector: str, family: str, dataset: str | None = None
     ) -> list[Row]:
-        """Proved lower bounds at the largest attacked eps of a norm, whoever proved them."""
-        most = {eps_of(name) for name in self.largest(family)}
-        return [
+        """Proved lower bounds at the largest attacked eps of a norm, whoever proved them.
+
+        Where nothing was attacked: at the largest certified one.
+        """
+        rows = [
             row
             for row in self.rows
             if row.metric == CERTIFIED
             and (row.model, row.detector) == (model, detector)
             and dataset in (None, row.dataset)
             and budget(row.scenario).family == family
-            and eps_of(row.scenario) in most
             and math.isfinite(row.value)
         ]
+        attacked = {eps_of(name) for name in self.largest(family)}
+        most = attacked or {max((eps_of(row.scenario) for row in rows), default=0.0)}
+        return [row for row in rows if eps_of(row.scenario) in most]
 
     @cached_property
     def _thresholds(self) -> dict[tuple[str, str], float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rood.evaluation.checks.base import Wording
-from rood.evaluation.rows import SIDES, Row
+from rood.evaluation.rows import CERTIFIED, SIDES, Row
 from rood.evaluation.store import Contents
 from rood.report.numbers import Numbers, highest, lowest
 from rood.report.outcomes import explain, flag_name
@@ -162,12 +162,13 @@ def _places(rows: list[Row], share: bool) -> list[str]:
 
 def all_numbers(numbers: Numbers) -> dict[str, Any]:
     """Every number: a line for each case, a column for each metric."""
-    metrics = list(dict.fromkeys(row.metric for row in numbers.rows))
+    plain = lambda row: row.metric.removeprefix(CERTIFIED)  # its scenario says who certified it
+    metrics = list(dict.fromkeys(map(plain, numbers.rows)))
     metrics.sort(key=lambda name: (name.startswith("flag_"), name not in ("accuracy", "threshold")))
     cases: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in numbers.rows:
         case = (row.model, row.detector, row.dataset, row.scenario, row.side, str(row.seed))
-        cases.setdefault(case, {})[row.metric] = row
+        cases.setdefault(case, {})[plain(row)] = row
     lines = [(case, [cells.get(name) for name in metrics]) for case, cells in cases.items()]
     return {
         "metrics": metrics,

@@ -1,7 +1,7 @@
 """The figures of the page, one per file, in the order in which they appear."""
 
 from rood.evaluation.store import Contents
-from rood.report.figures import eps, fall, scores
+from rood.report.figures import eps, fall, radius, scores
 from rood.report.figures.base import Figure
 from rood.report.numbers import Numbers
 
@@ -10,4 +10,5 @@ __all__ = ["Figure", "figures"]
 
 def figures(folder: Contents, numbers: Numbers) -> list[Figure]:
     """Every figure; one without numbers has no drawing."""
-    return [fall.figure(numbers), eps.figure(numbers), scores.figure(folder, numbers)]
+    drawn = [fall.figure(numbers), eps.figure(numbers), scores.figure(folder, numbers)]
+    return [*drawn, radius.figure(folder, numbers)]

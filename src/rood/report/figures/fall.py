@@ -70,11 +70,12 @@ def figure(numbers: Numbers) -> Figure:
         title="Clean → attacked",
         note="Each bar runs from a detector’s best to its worst AUROC; the thin line is the 95 % "
         "interval of the worst. ✓ ! ✕ judge the attack, not the detector: it passed, raised a "
-        "warning, or failed its checks.",
+        "warning, or failed its checks."
+        + (" |: certified, no attack gets below it." if numbers.proved else ""),
         axes={
             "Network": ({"": "all networks"} | models) if several and few else models,
             "OOD images": ({"": "the hardest for each"} | sets) if len(sets) > 1 else sets,
-            "Attack": numbers.strongest or {"": "none"},
+            "Attack": numbers.strongest or numbers.proved or {"": "none"},
         },
         draw=partial(_draw, numbers),
         layout={"xaxis": AUROC, "shapes": [coin_toss("x")], "margin": {**MARGIN, "r": 112}},
