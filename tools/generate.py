@@ -24,6 +24,7 @@ from tools import (
     reliability,
     reproduction,
     settings,
+    streams,
     trained_systems,
     zoo,
 )
@@ -75,6 +76,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield DOCS / "reference" / "settings.md", settings.page()
     yield DOCS / "reference" / "audit.schema.json", settings.schema()
     yield DOCS / "how-to" / "choose-detector.md", choosing.page()
+    yield DOCS / "how-to" / "watch.md", streams.page()
     yield DOCS / "understand" / "flags.md", flags.page()
     evidence = DOCS / "evidence"
     from_rows = {

@@ -171,6 +171,7 @@ from rood.cli import (  # noqa: E402  (they add their commands)
     score,  # noqa: F401
     train,  # noqa: F401
     verify,  # noqa: F401
+    watch,  # noqa: F401
 )
 
 for _point in entry_points(group="rood.commands"):  # such as `reproduce` of rood-papers

@@ -1,7 +1,7 @@
 """A threshold with a guaranteed false-alarm rate (split conformal), and its confidence."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,8 @@ class Calibration:
     rank: int
     threshold: float
     rejected: int  # of the n images
+    # of the n images, sorted, for watching streams; empty in guards of earlier versions
+    scores: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def bound(self) -> float:
@@ -76,4 +78,12 @@ def calibrate(scores: ArrayLike, rate: float = 0.05) -> Calibration:
     threshold = float(np.partition(values, rank - 1)[rank - 1])
     expect(math.isfinite(threshold), "finite scores to set a threshold by", threshold)
     rejected = int((values > threshold).sum())
-    return Calibration(rate=rate, n=values.size, rank=rank, threshold=threshold, rejected=rejected)
+    known = tuple(np.sort(values).tolist()) if np.isfinite(values).all() else ()
+    return Calibration(
+        rate=rate,
+        n=values.size,
+        rank=rank,
+        threshold=threshold,
+        rejected=rejected,
+        scores=known,
+    )
