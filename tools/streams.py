@@ -10,7 +10,7 @@ Is what the camera sends still what the guard was calibrated on? A threshold ans
 ```sh
 rood fit --model net.safetensors --detector knn --inside folder:photos --out guard
 rood watch guard images/ --arl 10000
-rood watch guard - --json < names.txt
+rood watch guard - --json          # file names on stdin
 ```
 
 `rood watch` reads a folder by name, or file names from stdin, one a line. It prints the alarms; with `--json` one object per image:

@@ -207,8 +207,8 @@ class L1(Threat):
     Examples
     --------
     >>> from rood.threat import L1
-    >>> L1(1.0).shrink(torch.tensor([[[[0.9, 0.5, 0.1]]]])).flatten().tolist()
-    [0.7, 0.3, 0.0]
+    >>> L1(1.0).shrink(torch.tensor([[[[1.0, 0.75, 0.1]]]])).flatten().tolist()
+    [0.625, 0.375, 0.0]
     """
 
     norm: ClassVar[str] = "l1"
