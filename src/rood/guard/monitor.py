@@ -77,6 +77,8 @@ class Monitor:
     seen: int = field(default=0, init=False)
     alarms: list[int] = field(default_factory=list, init=False)  # the images that raised one
     confirmed: list[float] = field(default_factory=list, init=False)  # scores of images known as ID
+    _bets: list[float] = field(default_factory=list, init=False, repr=False)
+    _known: list[float] = field(default_factory=list, init=False, repr=False)  # sorted scores
 
     def __post_init__(self) -> None:
         expect(self.arl > 1, "an average run length above 1 image", f"{self.arl:g}")
