@@ -46,7 +46,7 @@ def score(
     from rood.guard.scoring import FolderScores
     from rood.progress import drawn
 
-    network = _network(guard, model, weights, trust)
+    network = named(guard, model, weights, trust)
     loaded = Guard.load(guard, model=network).to(pick_device(device))
     root = Path(str(folder).removeprefix("folder:"))  # as every other command writes it
     scores = FolderScores(loaded, root, batch_size, skip_bad)
@@ -65,7 +65,8 @@ def score(
         typer.echo(f"rows: {csv}")
 
 
-def _network(guard: Path, model: str | None, weights: str | None, trust: bool) -> "Model | None":
+def named(guard: Path, model: str | None, weights: str | None, trust: bool) -> "Model | None":
+    """The network that --model names for a guard; None where it names none."""
     from rood.errors import InputError
     from rood.guard.disk import named_network
 

@@ -34,13 +34,13 @@ def watch(
     trust: Annotated[bool, options.TRUST] = False,
 ) -> None:
     """Raise an alarm when a stream of images is no longer what the guard was calibrated on."""
-    from rood.cli.score import _network
+    from rood.cli.score import named
     from rood.device import pick_device
     from rood.guard.guard import Guard
     from rood.guard.monitor import Monitor
     from rood.guard.watching import Watch, files_of
 
-    loaded = Guard.load(guard, model=_network(guard, model, weights, trust))
+    loaded = Guard.load(guard, model=named(guard, model, weights, trust))
     watched = Watch(Monitor(loaded.to(pick_device(device)), arl=arl, seed=seed), skip_bad)
     for reading in watched.run(files_of(source, sys.stdin)):
         if json:
