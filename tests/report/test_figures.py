@@ -79,7 +79,7 @@ def test_radii_are_counted_side_by_side_with_those_beyond_the_budget_in_a_bin_of
     assert (ids["y"][0], ids["y"][8], ids["y"][-1]) == (0.5, 0.25, 0.25)
     assert oods["y"][-1] == 1.0
     assert ids["x0"] + ids["dx"] * (len(ids["y"]) - 1) == pytest.approx(0.1 + ids["dx"] / 2)
-    assert "ID: 50.0 % certain at all" in drawn.drawings["0.0.0.0"]["summary"]
+    assert "ID: 50.0\u00a0% certain at all" in drawn.drawings["0.0.0.0"]["summary"]
     assert len(drawn.drawings) == 2
 
 
