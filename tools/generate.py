@@ -16,6 +16,7 @@ from tools import (
     api,
     attack_strength,
     cards,
+    certificates,
     choosing,
     commands,
     flags,
@@ -82,6 +83,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     from_rows = {
         "detectors": tables,
         "attack-strength": attack_strength,
+        "certificates": certificates,
         "intervals": intervals,
         "reliability": reliability,
         "zoo": zoo,

@@ -1,12 +1,10 @@
 """Bounds hold, are exact where they can be, and say what they do not cover."""
 
-import itertools
-
+import enumeration
 import numpy as np
 import pytest
 import torch
 from escapes import any_escape, escapes
-from scipy.optimize import linprog
 from tiny_nets import NETS, images, tiny
 from torch import nn
 
@@ -83,54 +81,10 @@ def test_pixels_beyond_the_box_are_not_counted():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_hold_the_exact_range_of_tiny_networks(seed):
-    """Every pattern of active units is a linear program; their extremes are the exact range."""
-    g = generator(seed, "enumeration")
-    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
-    net = nn.Sequential(*net, nn.Linear(4, 2)).double()
-    with torch.no_grad():
-        for p in net.parameters():
-            p.copy_(torch.randn(p.shape, generator=g))
-    x, eps = torch.rand(1, 1, 1, 2, generator=g).double(), 0.2
-    exact = _range(net, (x - eps).clamp(min=0).flatten(), (x + eps).clamp(max=1).flatten())
-    model = scored(wrap(net, head="5"))
-    with torch.no_grad():  # the score is z_0 - z_1
-        model.net.score = nn.Linear(4, 1).double()
-        model.net.score.weight.copy_((net[5].weight[0] - net[5].weight[1])[None])
-        model.net.score.bias.copy_((net[5].bias[0] - net[5].bias[1])[None])
-    width = exact[1] - exact[0]
-    gaps = {}
-    for method in METHODS:
-        low, high = (v.item() for v in bounds(Head(model), x, Linf(eps), method))
-        assert low <= exact[0] + 1e-9
-        assert high >= exact[1] - 1e-9
-        gaps[method] = (high - low) / width
-    assert gaps["alpha"] <= gaps["crown"] <= gaps["ibp"]
-    assert gaps["alpha"] < 1.35
-
-
-def _range(net, low, high):
-    """The least and the largest z_0 - z_1, by linear programs."""
-    w = [net[i].weight.detach().numpy() for i in (1, 3, 5)]
-    b = [net[i].bias.detach().numpy() for i in (1, 3, 5)]
-    found = []
-    for pattern in itertools.product((0, 1), repeat=8):
-        first, second = np.array(pattern[:4]), np.array(pattern[4:])
-        v, c = first[:, None] * w[0], first * b[0]
-        u, d = w[1] @ v, w[1] @ c + b[1]
-        signs = np.concatenate([1 - 2 * first, 1 - 2 * second])  # active: -(.) <= 0
-        rows, rest = np.concatenate([w[0], u]), np.concatenate([b[0], d])
-        last = (w[2][0] - w[2][1]) * second
-        slope, shift = last @ u, last @ d + b[2][0] - b[2][1]
-        for sign in (1, -1):
-            solved = linprog(
-                sign * slope,
-                A_ub=signs[:, None] * rows,
-                b_ub=-signs * rest,
-                bounds=list(zip(low.tolist(), high.tolist(), strict=True)),
-            )
-            if solved.status == 0:
-                found.append(sign * solved.fun + shift)
-    return min(found), max(found)
+    found = {method: enumeration.gap(seed, method) for method in METHODS}
+    assert max(outside for outside, _ in found.values()) <= 1e-9
+    assert found["alpha"][1] <= found["crown"][1] <= found["ibp"][1]
+    assert found["alpha"][1] < 1.35
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -23,7 +23,7 @@ from rood.training import recipe
 from rood.training.loop import train
 from rood.training.objectives import CertifiedHead
 from rood.training.objectives.base import Batch
-from rood.training.objectives.certified_head import least
+from rood.training.objectives.certified_head import bounded
 from rood.training.settings import Settings
 
 EPS = 0.1
@@ -52,14 +52,15 @@ def given(n=6, outliers=4):
     return Batch(x[:n], torch.arange(n) % 3, x[n:])
 
 
-def by_hand(model, x, sign, eps, crown):
-    """The two bounds of one image by loops over weights: intervals and CROWN-IBP, mixed."""
-    first, head = model.net.net[1], model.net.score.weight[0] * sign
+def by_hand(model, x, sign, eps, crown, row=None):
+    """Bounds of the head, or of a logit, by loops over weights: intervals and CROWN-IBP, mixed."""
+    first, last = model.net.net[1], model.net.score if row is None else model.net.net[3]
+    head = last.weight[row or 0] * sign
     pixels = x.flatten().tolist()
     low = [max(p - eps, 0.0) for p in pixels]
     high = [min(p + eps, 1.0) for p in pixels]
     mean, std = model.mean.item(), model.std.item()
-    interval = line = sign * model.net.score.bias[0].item()
+    interval = line = sign * last.bias[row or 0].item()
     slopes = [0.0] * 4
     for j in range(5):
         w = [v / std for v in first.weight[j].tolist()]
@@ -83,8 +84,10 @@ def by_hand(model, x, sign, eps, crown):
 def test_bounds_are_those_by_hand(crown):
     model, batch = network(), given()
     for x, sign in itertools.product(batch.x.split(1), (-1.0, 1.0)):
-        found = least(model, x, torch.tensor([sign]).double(), EPS, crown)
+        z, found = bounded(model, x, torch.tensor([sign]).double(), EPS, crown)
         assert found.item() == pytest.approx(by_hand(model, x[0], sign, EPS, crown), abs=1e-5)
+        for k, end in enumerate((z.low if sign > 0 else -z.high)[0].tolist()):
+            assert end == pytest.approx(by_hand(model, x[0], sign, EPS, 0.0, k), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +96,34 @@ def test_bounds_are_those_by_hand(crown):
 )
 def test_loss_is_the_formula_along_the_ramps(done, clean, eps, crown):
     model, batch = network(), given()._replace(done=done)
-    objective = CertifiedHead(eps=EPS, weight=0.5, ramp=0.5, kappa=0.2)
-    out, far = model(batch.x), model(batch.outliers)
-    worst = [
-        torch.tensor([by_hand(model, x, sign, eps, crown) for x in some]).double()
-        for some, sign in ((batch.x, -1.0), (batch.outliers, 1.0))
+    objective = CertifiedHead(eps=EPS, weight=0.5, expose=0.3, ramp=0.5, kappa=0.2)
+
+    def total(out, far, ends):
+        """Of images and outliers; ends: what the logits are at least and at most."""
+        worst = [
+            [low if k == y else high for k, (low, high) in enumerate(zip(*both, strict=True))]
+            for both, y in zip(zip(*(e[:6] for e in ends), strict=True), batch.y, strict=True)
+        ]
+        classes = cross_entropy(torch.tensor(worst), batch.y)
+        low, high = (torch.tensor(e[6:]) for e in ends)
+        uniform = (high.logsumexp(dim=1) - low.mean(dim=1)).mean()
+        return classes + softplus(out).mean() + 0.5 * softplus(-far).mean() + 0.3 * uniform
+
+    both = torch.cat([batch.x, batch.outliers])
+    seen = model(both)
+    logits = seen.logits.tolist()
+    wanted = clean * total(seen.head[:6], seen.head[6:], (logits, logits))
+    ends = [
+        [[s * by_hand(model, x, s, eps, 0.0, k) for k in range(3)] for x in both]
+        for s in (1.0, -1.0)
     ]
-    inside = clean * softplus(out.head) + (1 - clean) * softplus(-worst[0])
-    outside = clean * softplus(-far.head) + (1 - clean) * softplus(-worst[1])
-    wanted = cross_entropy(out.logits, batch.y) + inside.mean() + 0.5 * outside.mean()
+    heads = [
+        torch.tensor([s * by_hand(model, x, s, eps, crown) for x in some]).double()
+        for some, s in ((batch.x, -1.0), (batch.outliers, 1.0))
+    ]
+    wanted = wanted + (1 - clean) * total(*heads, ends)
     found = objective.loss(model, batch, generator(0, "loss"))
-    assert found.item() == pytest.approx(wanted.item(), abs=1e-5)
+    assert found.item() == pytest.approx(float(wanted), abs=1e-4)
 
 
 def test_no_attack_makes_the_loss_of_the_head_larger():
@@ -114,14 +134,14 @@ def test_no_attack_makes_the_loss_of_the_head_larger():
     worst = PGD(steps=30)(lambda x: -sign * model(x).head, both, Linf(EPS), generator(0, "pgd"))
     reached = sign * model(worst).head
     for crown in (0.0, 1.0):
-        assert bool((least(model, both, sign, EPS, crown) <= reached + 1e-5).all())
+        assert bool((bounded(model, both, sign, EPS, crown)[1] <= reached + 1e-5).all())
 
 
 @pytest.mark.parametrize("crown", [0.0, 0.5])
 def test_gradients_are_those_of_finite_differences(crown):
     model, both = network().requires_grad_(), torch.cat([given().x, given().outliers])
     sign = torch.tensor([-1.0] * 6 + [1.0] * 4).double()
-    total = lambda: least(model, both, sign, EPS, crown).square().sum()
+    total = lambda: bounded(model, both, sign, EPS, crown)[1].square().sum()
     learnt = [p for n, p in model.named_parameters() if "net.3" not in n]  # all but the classes
     for p, slope in zip(learnt, torch.autograd.grad(total(), learnt), strict=True):
         step = 1e-6 * torch.randn(p.shape, generator=generator(0, "step")).double()
@@ -141,7 +161,7 @@ def test_batch_norm_counts_with_its_running_statistics():
     box = bounds(Head(model.eval()), x, Linf(0.01), "ibp")
     model.train()
     for sign, end in ((1.0, box.low), (-1.0, -box.high)):
-        found = least(model, x, torch.full((4,), sign), 0.01, 0.0)
+        _, found = bounded(model, x, torch.full((4,), sign), 0.01, 0.0)
         torch.testing.assert_close(found.double(), end, rtol=1e-2, atol=2e-3)
     assert model.training
 

@@ -13,6 +13,7 @@ from rood.testing.world import blobs
 from rood.training import job
 from rood.training.loop import accuracy_of
 from rood.training.objectives.aloe import ALOE
+from rood.training.objectives.certified_head import CertifiedHead
 from rood.training.recipe import Recipe, command
 from rood.training.settings import Settings
 
@@ -53,6 +54,26 @@ def test_a_recipe_trains_saves_and_cleans_up(images: Path, tmp_path: Path) -> No
     divided = job.parts(short)
     assert facts["data"]["sha256"] == divided["fit"].fingerprint()
     assert facts["accuracy"] == round(accuracy_of(checkpoint.load(out), divided["test"]), 4)
+
+
+def test_a_network_with_a_scalar_head_is_trained_and_read_again(
+    images: Path, tmp_path: Path
+) -> None:
+    """The last linear layer of such a network is not the one of its classes."""
+    short = Recipe(
+        data=f"folder:{images}",
+        outliers="procedural:noise,n=40",
+        backbone="plain_cnn",
+        architecture={"width": 2, "features": 4, "scored": True},
+        objective=CertifiedHead(eps=0.01),
+        settings=Settings(epochs=1, batch_size=60, optimizer="adam", lr=1e-3),
+    )
+    out = tmp_path / "net.safetensors"
+    assert len(list(job.run(short, out, command("short")))) == 1
+    model = checkpoint.load(out)
+    assert model.classes == 3
+    assert model.scalar_head is not None
+    assert model(torch.rand(2, 3, 8, 8)).head.shape == (2,)
 
 
 def test_a_kill_between_weights_and_card_is_made_good(images: Path, tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ def start(recipe: Recipe, images: ImageSet) -> Model:
         net.settle(some, generator(recipe.settings.seed, "settle"))
         return wrap(net, head="head")  # takes pixels without normalisation
     mean, std = _statistics(images)
-    return wrap(net, mean=recipe.mean or mean, std=recipe.std or std)
+    # named, as a scalar head may be the last layer
+    return wrap(net, head="head", mean=recipe.mean or mean, std=recipe.std or std)
 
 
 def _labelled(recipe: Recipe, spec: str, shape: Shape | None = None) -> ImageSet:

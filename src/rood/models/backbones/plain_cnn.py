@@ -1,6 +1,8 @@
 """A small convolutional network without normalisation, for certificates."""
 
-from torch import nn
+import math
+
+from torch import Generator, nn
 
 from rood.models.backbones.base import Backbone
 from rood.shapes import Images, Logits
@@ -11,7 +13,9 @@ class PlainCNN(Backbone):
 
     In the manner of the small network of Gowal et al., *On the Effectiveness of Interval Bound
     Propagation for Training Verifiably Robust Models*, arXiv:1810.12715: few layers, as bounds
-    widen with each, and no normalisation, whose statistics no bound covers in training.
+    widen with each, and no normalisation, whose statistics no bound covers in training. Weights
+    start so that a box keeps its width from layer to layer, Shi et al., *Fast Certified Robust
+    Training with Short Warmup*, NeurIPS 2021, arXiv:2103.17268: E|w| = 2 / fan-in.
     """
 
     def __init__(
@@ -28,3 +32,10 @@ class PlainCNN(Backbone):
 
     def forward(self, x: Images) -> Logits:
         return self.head(self.layers(x))
+
+    def start(self, layer: nn.Module, generator: Generator) -> bool:
+        known = super().start(layer, generator)
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            fan_in = layer.weight[0].numel()
+            layer.weight.normal_(std=math.sqrt(2 * math.pi) / fan_in, generator=generator)
+        return known

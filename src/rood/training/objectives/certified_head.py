@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Generator
-from torch.nn.functional import cross_entropy, softplus
+from jaxtyping import Int
+from torch import Generator, Tensor
+from torch.nn.functional import cross_entropy, one_hot, softplus
 
 from rood.certify import backward
 from rood.certify.forward import intervals
@@ -16,6 +17,7 @@ from rood.models.backbones import create
 from rood.models.model import Model
 from rood.models.scored import head_of
 from rood.models.wrap import wrap
+from rood.numerics.box import Box
 from rood.shapes import Images, Scores
 from rood.threat import Linf
 from rood.training.objectives.base import Batch, Loss, Objective
@@ -24,22 +26,24 @@ from rood.training.objectives.robust import check_weight, evaluating
 
 @dataclass(frozen=True, kw_only=True)
 class CertifiedHead(Objective):
-    r"""L = E[-log p_y(x) + l(u(x))] + weight E[l(-v(o))], l = softplus, v <= s <= u.
+    r"""L = E[a(x) + l(u(x))] + weight E[l(-v(o))] + expose E[c(o)], l = softplus, v <= s <= u.
 
-    u and v bound the scalar head s in the L-infinity ball of radius eps: interval bounds, Gowal et
-    al., arXiv:1810.12715, at the start mixed with CROWN-IBP, Zhang et al., arXiv:1906.06316. During
-    the share `ramp` of the training eps grows from 0, the share of CROWN-IBP falls from `crown` to
-    0, and that of the same loss of s itself, without a threat, from 1 to `kappa`. The half of the
-    outliers is that of GOOD, Bitterwolf et al., arXiv:2007.08473, and of ProoD, Meinke et al.,
-    arXiv:2106.04260; that of the images is ours, so that both sides can be certified. Needs a
-    network with a scalar head (`scored` in its architecture); few layers keep the bounds tight.
+    u and v bound the scalar head s in the L-infinity ball of radius eps. a is -log p_y of the worst
+    logits, z_y low, the others high; c = lse(z high) - mean(z low) is at least the cross-entropy to
+    the uniform. Bounds are intervals, Gowal et al., arXiv:1810.12715; those of s mixed with CROWN-
+    IBP, Zhang et al., arXiv:1906.06316. During the share `ramp` of the training eps grows from 0,
+    the share of CROWN-IBP falls from `crown` to 0, and that of the same loss without a threat from
+    1 to `kappa`. Outliers as in GOOD, Bitterwolf et al., arXiv:2007.08473; bounds of s for images
+    too are ours, so that both sides can be certified. Needs a network with a scalar head (`scored`
+    in its architecture); few layers keep the bounds tight.
     """
 
     needs_outliers: ClassVar[bool] = True
     scheduled: ClassVar[bool] = True
 
     eps: float = 0.1  # in pixel units
-    weight: float = 1.0  # of the outliers
+    weight: float = 1.0  # of the outliers, in the loss of the head
+    expose: float = 0.5  # of the outliers, in the loss of the classes
     ramp: float = 0.5  # share of the training in which eps grows from 0
     kappa: float = 0.0  # share of the loss without a threat, once eps has grown
     crown: float = 1.0  # share of CROWN-IBP in the bounds at the start; 0: intervals alone
@@ -47,14 +51,15 @@ class CertifiedHead(Objective):
     def __post_init__(self) -> None:
         Linf(self.eps)  # validates eps
         check_weight(self.weight)
+        check_weight(self.expose)
         for name in ("ramp", "kappa", "crown"):
             value = getattr(self, name)
             expect(0 <= value <= 1, f"a share 0 <= {name} <= 1", value)
 
     @classmethod
     def example(cls) -> "CertifiedHead":
-        """For the checks: an eps small enough for the images."""
-        return cls(eps=0.005)
+        """For the checks: an eps small enough for weights drawn at random."""
+        return cls(eps=1e-4)
 
     @staticmethod
     def example_model(model: Model) -> Model:
@@ -66,21 +71,28 @@ class CertifiedHead(Objective):
         assert batch.outliers is not None
         n, both = len(batch.x), torch.cat([batch.x, batch.outliers])
         out = model(both)
+        z, s = out.logits.float(), head_of(out).float()
         inside = torch.arange(len(both), device=both.device) < n
         sign = torch.where(inside, -1.0, 1.0)  # what must be large is -s of images, s of outliers
-        margin = sign * head_of(out).float()
         grown = min(1.0, batch.done / self.ramp) if self.ramp else 1.0
-        worst = least(model, both, sign, self.eps * grown, self.crown * (1 - grown))
+        box, worst = bounded(model, both, sign, self.eps * grown, self.crown * (1 - grown))
         clean = 1 - (1 - self.kappa) * grown
-        losses = clean * softplus(-margin) + (1 - clean) * softplus(-worst)
-        classes = cross_entropy(out.logits[:n].float(), batch.y)
-        return classes + losses[:n].mean() + self.weight * losses[n:].mean()
+        losses = [self._total(Box(z, z), sign * s, batch.y), self._total(box, worst, batch.y)]
+        return clean * losses[0] + (1 - clean) * losses[1]
+
+    def _total(self, z: Box, margin: Scores, y: Int[Tensor, " labelled"]) -> Loss:
+        """The loss of logits between bounds, and of lower bounds of the head's margins."""
+        n, own = len(y), one_hot(y, z.low.shape[1]).bool()
+        classes = cross_entropy(torch.where(own, z.low[:n], z.high[:n]), y)
+        uniform = z.high[n:].logsumexp(dim=1) - z.low[n:].mean(dim=1)
+        head = softplus(-margin[:n]).mean() + self.weight * softplus(-margin[n:]).mean()
+        return classes + self.expose * uniform.mean() + head
 
 
-def least(model: Model, x: Images, sign: Scores, eps: float, crown: float) -> Scores:
-    """A lower bound of sign times the scalar head around each image, with gradients.
+def bounded(model: Model, x: Images, sign: Scores, eps: float, crown: float) -> tuple[Box, Scores]:
+    """Bounds of the logits around each image, and of sign times the scalar head from below.
 
-    crown: the share of CROWN-IBP in it, of interval bounds in the rest.
+    Both with gradients. crown: the share of CROWN-IBP in the latter, else interval bounds.
     """
     with torch.autocast(x.device.type, enabled=False):
         with evaluating(model):
@@ -89,8 +101,9 @@ def least(model: Model, x: Images, sign: Scores, eps: float, crown: float) -> Sc
         found = intervals(graph, Region.around(x, Linf(eps), model.mean.dtype))
         box = found.boxes[graph.head].reshaped(sign)
         bound = torch.where(sign > 0, box.low, -box.high)
-        if not crown:
-            return bound
-        a = sign.to(model.mean.dtype).view(-1, *graph.nodes[graph.head].shape)
-        owner = torch.arange(len(x), device=x.device)
-        return (1 - crown) * bound + crown * backward.least(found, graph.head, a, owner)
+        if crown:
+            a = sign.to(model.mean.dtype).view(-1, *graph.nodes[graph.head].shape)
+            owner = torch.arange(len(x), device=x.device)
+            line = backward.least(found, graph.head, a, owner)
+            bound = (1 - crown) * bound + crown * line
+        return found.boxes[graph.logits], bound
