@@ -20,7 +20,8 @@ LOADS = ["attack", "audit", "doctor", "fit"]  # a network, with images for it
 # about the run and not about what is measured; and settings that only a file can hold
 OF_THE_RUN = {"out", "engine", "workers", "address", "offline", "fail_under", "json", "help"}
 OF_THE_RUN |= {"quiet", "junit", "sarif", "summary", "write_config", "mlflow", "wandb", "budget"}
-OF_FILES = {"options", "attack_options"}
+OF_THE_RUN |= {"log_to", "receipt", "by", "licence"}
+OF_FILES = {"options", "attack_options", "attacks"}
 
 
 def options(command):
