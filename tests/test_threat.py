@@ -37,6 +37,8 @@ def test_a_threat_reads_back_as_it_was_written(eps, norm):
         (Linf(0.123456789), "linf:0.123456789"),
         (L1(4.0), "l1:4"),
         (L0(20), "l0:20"),
+        (L0(10**6), "l0:1e+06"),
+        (Corrupted(1e6, "any", 1, L2), "any:1+l2:1e+06"),
         (Patch(8), "patch:8"),
         (Corrupted(8 / 255, "fog", 3), "fog:3+linf:8/255"),
         (Corrupted(0.5, "any", 1, L2), "any:1+l2:0.5"),
@@ -141,6 +143,16 @@ def test_no_allowed_image_is_nearer_than_the_projection(threat):
     others = threat.project((others + far) / 2, x)
     assert threat.contains(others, x).all()
     assert ((others - far).flatten(1).norm(dim=1) >= nearest - 1e-5).all()
+
+
+@pytest.mark.parametrize("pixels", [2, 3, 8, 16])
+def test_rounding_costs_no_pixel_of_an_l1_budget(pixels):
+    x = 0.1 + 0.4 * torch.rand(50, 1, 4, 4, generator=generator(0, "x"))
+    delta = torch.zeros_like(x)
+    delta.flatten(1)[:, :pixels] = 0.4
+    threat = L1(0.3 * pixels)
+    want = x + 0.75 * delta
+    torch.testing.assert_close(threat.project(x + delta, x), want, atol=1e-6, rtol=0)
 
 
 def test_many_tiny_changes_stay_within_an_l1_budget_in_float32():

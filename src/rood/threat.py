@@ -1,6 +1,7 @@
 """Where an attack may go: a norm ball or a few pixels around x, cut with the pixel box [0, 1]."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ ON_THE_GRID = 1e-3  # of a level; float32 pixels are off by a hundredth of it
 PER_UNIT = 2  # pixels that an L1 step pushes, per unit of eps: pixels can move by 1/2 on average
 NEARLY = 0.9  # of the smallest slope among them: equal ones are pushed equally
 AHEAD = 16  # steps, over which a place is compared with those in use
+_EXPONENT = re.compile(r"(?<=[\d.])([eE])\+")  # of 1e+06: no corruption before this plus
 
 
 def _norm(v: Images) -> Float[Tensor, "b 1 1 1"]:
@@ -222,10 +224,10 @@ class L1(Threat):
         found = (x + _least_moved(delta, room, self.eps)).clamp(0, 1)
         size = (found - x).double().abs().flatten(1)
         over = size.sum(dim=1, keepdim=True) - self.eps  # by rounding, where many change a little
-        if bool((over > 0).any()):  # the smallest changes are taken back
+        if bool((over > TOLERANCE).any()):  # the smallest changes are taken back
             small, order = size.sort(dim=1)
             back = torch.empty_like(size).scatter(1, order, small.cumsum(dim=1) - small) < over
-            found = torch.where(back.view_as(x), x, found)
+            found = torch.where((back & (over > TOLERANCE)).view_as(x), x, found)
         return found
 
     def ascent(self, grad: Images) -> Images:
@@ -483,7 +485,7 @@ def parse(text: str) -> Threat:
     >>> str(parse("4/255"))
     'linf:4/255'
     """
-    before, plus, rest = text.partition("+")
+    before, plus, rest = _EXPONENT.sub(r"\1", text).partition("+")
     if plus:
         kind, _, severity = before.strip().partition(":")
         ball = parse(rest)
