@@ -1,6 +1,7 @@
 """Monitors: exact p-values, the promised rate of false alarms, and alarms on what is not ID."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -93,7 +94,12 @@ def test_confirmed_images_join_the_calibration(guard):
     assert accepted[1] > accepted[0] + 0.5
 
 
-def test_nan_counts_as_the_most_ood_score(guard):
+def test_nan_counts_as_the_most_ood_score(guard, monkeypatch):
+    monitor = Monitor(guard)
+    scores = torch.tensor([torch.nan, guard.threshold, torch.nan, -1e3])
+    monkeypatch.setattr(Guard, "__call__", lambda *_: SimpleNamespace(score=scores))
+    monitor.confirm(blobs(4, seed=1)[0])
+    assert monitor.confirmed == [np.inf, guard.threshold, np.inf, -1e3]
     monitor = Monitor(guard)
     reading = monitor.add(float("nan"))
     assert not reading.accept
@@ -108,7 +114,7 @@ def test_a_saved_guard_can_be_watched_and_an_old_one_says_why_not(guard, tmp_pat
     x = torch.cat([blobs(5, seed=1)[0], stripes(5, seed=2)])
     assert Monitor(again).see(x) == Monitor(guard).see(x)
     old = replace(guard, calibration=replace(guard.calibration, scores=()))
-    with pytest.raises(InputError, match="got one of an earlier version of rood: fit it again"):
+    with pytest.raises(InputError, match="got one of an earlier version of rood, or with infinite"):
         Monitor(old)
     with pytest.raises(InputError, match="expected an average run length above 1 image, got 0"):
         Monitor(guard, arl=0)

@@ -40,7 +40,7 @@ class Monitor:
     arXiv:2102.10439.
 
     After an alarm the evidence starts again, and the stream so far is forgotten. The guarantee is
-    for the first alarm.
+    for the first alarm, and until images are confirmed.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class Monitor:
     Raises
     ------
     InputError
-        If the guard has no calibration scores: it was written by an earlier version.
+        If the guard has no calibration scores: it was written by an earlier version, or some of
+        them were infinite.
 
     Examples
     --------
@@ -84,8 +85,8 @@ class Monitor:
         expect(self.arl > 1, "an average run length above 1 image", f"{self.arl:g}")
         if not self.guard.calibration.scores:
             raise InputError(
-                "expected a guard with the scores of its calibration images, got one of an earlier "
-                "version of rood: fit it again"
+                "expected a guard with finite scores of its calibration images, got one of an "
+                "earlier version of rood, or with infinite scores: fit it again"
             )
         self._draws = np.random.default_rng(self.seed)
         self._restart()
@@ -97,7 +98,7 @@ class Monitor:
 
     def add(self, score: float) -> Reading:
         """Add one image by its score; NaN counts as the most OOD score there is."""
-        value = math.inf if math.isnan(score) else score
+        value = _ordered(score)
         p = self._p_value(value)
         self._bets = [(1 + r) * bet(p, *b) for r, b in zip(self._bets, BETS, strict=True)]
         evidence = sum(self._bets) / len(BETS)
@@ -115,7 +116,7 @@ class Monitor:
         """Say that these images are in-distribution: somebody looked. They join the calibration
         images, and the evidence starts again.
         """
-        self.confirmed += self.guard(x).score.double().tolist()
+        self.confirmed += map(_ordered, self.guard(x).score.double().tolist())
         self._restart()
 
     def recalibrated(self) -> Guard:
@@ -134,6 +135,11 @@ class Monitor:
         first, last = bisect_left(self._known, score), bisect_right(self._known, score)
         beyond, equal = len(self._known) - last, last - first + 1
         return (beyond + (1 - self._draws.random()) * equal) / (len(self._known) + 1)
+
+
+def _ordered(score: float) -> float:
+    """NaN as the most OOD score there is."""
+    return math.inf if math.isnan(score) else score
 
 
 def bet(p: float, share: float, level: float) -> float:
