@@ -91,7 +91,8 @@ def _networks(rows: Sequence[Row]) -> Iterator[str]:
     )
     if refused := [r for r in rows if "refused" in r]:
         yield "Refused, with the layer that is not covered:"
-        yield "\n".join(f"- `{r['name']}`: {r['refused'].partition(', got ')[2]}" for r in refused)
+        why = (f"- `{r['name']}`: {r['refused'].partition(', got ')[2]}" for r in refused)
+        yield "\n".join(dict.fromkeys(why))  # once for all budgets
 
 
 def _known(rows: Sequence[Row]) -> Iterator[str]:
