@@ -88,15 +88,15 @@ class Counted:
 
 def check_stays_in_the_threat_model(factory: AttackFactory, world: World) -> None:
     """Ball and box, for every threat and eps = 0, also from pixels of exactly 0 or 1."""
-    x = world.inside[:6]
-    for images in (x, x.round(), torch.zeros_like(x[:1]), torch.ones_like(x[:1])):
-        for threat in THREATS + SPARSE:
-            found = make(factory)(_energy(world), images, threat, _source())
-            require(found.shape == images.shape, f"gave {found.shape} for {images.shape}")
-            inside = ((found >= 0) & (found <= 1)).all()
-            require(inside, f"left the pixel box: [{found.min():.6g}, {found.max():.6g}], {threat}")
-            size = threat.size(found - images).max()
-            require(threat.contains(found, images).all(), f"moved by {size:.6g} under {threat}")
+    x = world.inside[:2]
+    images = torch.cat([x, x.round(), torch.zeros_like(x[:1]), torch.ones_like(x[:1])])
+    for threat in THREATS + SPARSE:
+        found = make(factory)(_energy(world), images, threat, _source())
+        require(found.shape == images.shape, f"gave {found.shape} for {images.shape}")
+        inside = ((found >= 0) & (found <= 1)).all()
+        require(inside, f"left the pixel box: [{found.min():.6g}, {found.max():.6g}], {threat}")
+        size = threat.size(found - images).max()
+        require(threat.contains(found, images).all(), f"moved by {size:.6g} under {threat}")
 
 
 def check_is_never_worse_than_the_start(factory: AttackFactory, world: World) -> None:
