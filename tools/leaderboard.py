@@ -27,6 +27,7 @@ from rood.receipts.receipt import Receipt
 from rood.receipts.verify import verify
 from rood.report import write_report
 from rood.report.templating import embedded
+from rood.threat import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "leaderboard"
@@ -83,14 +84,14 @@ def lines(name: str, receipt: Receipt) -> Iterator[Line]:
             mine = [r for r in rows if (r.model, r.detector) == (model, detector)]
             for threat in entry.threats:
                 both = _worst(mine, "both", threat)
-                norm, _, _ = threat.partition(":")
+                budget = parse(threat)
                 yield Line(
                     entry=name,
                     model=model,
                     detector=detector,
                     data=entry.named.inside or entry.data["inside"].source,
-                    norm=norm,
-                    eps=_eps(threat),
+                    norm=budget.norm,
+                    eps=budget.eps,
                     threat=threat,
                     clean=min(r.value for r in mine if (r.metric, r.side) == ("auroc", "none")),
                     inside=_value(_worst(mine, "inside", threat)),
@@ -123,11 +124,6 @@ def _worst(rows: list[Row], side: str, threat: str) -> Row | None:
 
 def _value(row: Row | None) -> float | None:
     return None if row is None else row.value
-
-
-def _eps(threat: str) -> float:
-    over, _, under = threat.partition(":")[2].partition("/")
-    return float(over) / float(under or 1)
 
 
 def _broken(receipt: Receipt, model: str, detector: str, threat: str) -> str:

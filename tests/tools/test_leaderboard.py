@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,14 @@ def test_the_tier_of_a_check_counts_for_that_receipt_only(few, tmp_path):
     check = folder / f"{first.name}.check.json"
     check.write_text(check.read_text().replace(Receipt(first).digest, "0" * 64))
     assert {x.tier for x in leaderboard.lines(first.name, Receipt(first))} == {"schema"}
+
+
+def test_a_budget_after_a_corruption_has_a_norm_of_its_own():
+    receipt = Receipt(ENTRIES[0])
+    through_fog = replace(receipt.entry, threats=("fog:3+linf:8/255",))
+    vars(receipt)["entry"] = through_fog  # as if the property had read it
+    found = list(leaderboard.lines("fog", receipt))
+    assert {(x.norm, x.eps) for x in found} == {("fog:3+linf", 8 / 255)}
 
 
 def test_a_receipt_that_lies_stops_the_build(few, tmp_path):
