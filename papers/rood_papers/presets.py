@@ -104,10 +104,6 @@ class WholeLevelPGD(PGD):
             )
         return super().climb(goal, x, _WholeLevels(threat.eps), noise)
 
-    def moved(self, x_t: Images, move: Images, x: Images) -> Images:
-        # levels are added, not pixels: float32 makes 2.9999998 of 3 levels
-        return x + _whole(255 * (x_t - x) + 255 * move)
-
 
 def aloe_official() -> WholeLevelPGD:
     """`PGD.aloe` as coded."""
@@ -115,10 +111,14 @@ def aloe_official() -> WholeLevelPGD:
 
 
 class _WholeLevels(Linf):
-    """A ball whose random points are whole levels from its centre."""
+    """A ball in which random points and every step are whole levels from its centre."""
 
     def sample(self, noise: Noise) -> Images:
         return _whole(255 * super().sample(noise))
+
+    def move(self, at: Images, along: Images, length: float | Tensor, x: Images) -> Images:
+        # levels are added, not pixels: float32 makes 2.9999998 of 3 levels
+        return self.project(x + _whole(255 * (at - x) + 255 * (length * along)), x)
 
 
 def _whole(levels: Images) -> Images:
