@@ -8,6 +8,7 @@ import csv
 import html
 import io
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ def entries(folder: Path = FOLDER) -> Iterator[tuple[str, Receipt]]:
 def lines(name: str, receipt: Receipt) -> Iterator[Line]:
     """The lines of a receipt."""
     rows, entry, checked = shown(receipt), receipt.entry, _check(receipt)
-    passes = int(entry.cost.get("forwards", 0) + entry.cost.get("backwards", 0))
+    passes = entry.cost.get("forwards", 0) + entry.cost.get("backwards", 0)
     for model, fingerprint in entry.models.items():
         accuracy = [r.value for r in rows if (r.model, r.metric) == (model, "accuracy")]
         for detector in entry.detectors[model]:
@@ -104,7 +105,7 @@ def lines(name: str, receipt: Receipt) -> Iterator[Line]:
                     accuracy=accuracy[0] if accuracy else None,
                     parameters=entry.network(fingerprint).parameters,
                     attack=str(entry.attack.settings.get("tier", entry.attack.name)),
-                    passes=passes,
+                    passes=int(passes) if math.isfinite(passes) else 0,
                     tier=checked["tier"],
                     checked=checked["date"],
                     date=entry.date[:10],
@@ -252,8 +253,9 @@ def build(out: Path, folder: Path = FOLDER, *, reports: bool = True) -> list[Lin
         (to / "eval_results.yaml").write_text(eval_results(mine))
     values = [asdict(x) for x in found]
     script = Markup((FOLDER / "site" / "board.js").read_text())
+    best = sorted(found, key=lambda x: -1.0 if x.both is None else x.both, reverse=True)
     page = env.get_template("board.html.j2").render(
-        lines=found, data=Markup(embedded(figure(found))), style=style, script=script
+        lines=best, data=Markup(embedded(figure(found))), style=style, script=script
     )
     (out / "index.html").write_text(page)
     (out / "board.json").write_text(json.dumps(values, indent=1) + "\n")

@@ -8,6 +8,7 @@ from small_audit import small_command
 from typer.testing import CliRunner
 
 from rood.cli import app
+from rood.cli.verify import given_by
 
 DEVICE = ("--device", "cpu")
 
@@ -59,6 +60,19 @@ def test_a_lie_is_exit_code_3_and_one_line(receipt, tmp_path):
     told = run("verify", folder, "--json")
     assert json.loads(told.stdout)["verdict"] == "refuted"
     assert told.exit_code == 3
+
+
+def test_a_spec_keeps_its_equals_signs():
+    given = given_by(["net=a=b.pt2"], None, ["near=procedural:noise,n=3"], "cpu", None, False)
+    assert (given.models, given.data) == ({"net": "a=b.pt2"}, {"near": "procedural:noise,n=3"})
+    path = given_by(["dir/a=b.pt2"], None, None, "cpu", None, False)
+    assert path.models == {"": "dir/a=b.pt2"}
+
+
+def test_images_without_the_name_of_their_set_are_refused(receipt):
+    said = run("verify", receipt, "--tier", "rescore", "--data", "digits:near")
+    assert said.exit_code == 1
+    assert "expected --data NAME=SPEC" in said.output
 
 
 def test_reattack_needs_a_nonce(receipt):

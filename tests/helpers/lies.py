@@ -274,6 +274,66 @@ def other_fitted_state(f):
     sealed_again(f)
 
 
+def overflowing_scores(f):
+    """One score beyond all others, so that the allowed difference would be infinite."""
+    huge = lambda s: np.where(s == s.max(), 1e200, s.astype(np.float64))
+    edited(f, measured(f, "s").scores, lambda a: a | {"scores": huge(a["scores"])})
+    edited(f, measured(f, "inside").scores, lambda a: a | {"scores": a["scores"] - 3})
+    recounted(f)
+
+
+def attack_without_a_tier(f):
+    less = lambda a: {k: v for k, v in a.items() if k != "tier"}
+    edited(f, measured(f, "s", THREAT).scores, less)
+    recounted(f)
+
+
+def called_standard(f):
+    entry = Receipt(f).entry
+    settings = entry.attack.settings | {"tier": "standard"}
+    attack = replace(entry.attack, settings=settings, sha256=of_value(settings))
+    sealed_again(f, replace(entry, attack=attack))
+
+
+def another_attack_by_name(f):
+    entry = Receipt(f).entry
+    recounted(f, replace(entry, attack=replace(entry.attack, name="worst_of")))
+
+
+def other_side(f):
+    """ID images as OOD ones, whose attack is to lower their scores."""
+    entry = Receipt(f).entry
+    data = entry.data | {"inside": replace(entry.data["inside"], role="outside")}
+    sealed_again(f, replace(entry, data=data))
+
+
+def scores_without_hash(f):
+    """In a file that may change after the receipt was sealed."""
+    entry, one = Receipt(f).entry, measured(f, "s")
+    (f / one.scores).rename(f / "report.html")
+    told = [replace(m, scores="report.html") if m == one else m for m in entry.measured]
+    sealed_again(f, replace(entry, measured=tuple(told)))
+
+
+def linked_folder(f):
+    (f / "more").symlink_to("/etc", target_is_directory=True)
+
+
+def program_among_breaks(f):
+    (f / "breaks").mkdir()
+    (f / "breaks" / "run.py").write_text("print('run')")
+
+
+def fewer_parameters(f):
+    entry = Receipt(f).entry
+    sealed_again(f, replace(entry, networks=(replace(entry.networks[0], parameters=10),)))
+
+
+def called_of_the_zoo(f):
+    entry = Receipt(f).entry
+    sealed_again(f, replace(entry, networks=(replace(entry.networks[0], zoo="digits-aloe"),)))
+
+
 # what is said, and which check of which tier finds that it is not so
 LIES = {
     edited_value: ("schema", "rows"),
@@ -292,6 +352,16 @@ LIES = {
     float_images: ("schema", "scores"),
     lost_scores: ("schema", "scores"),
     weaker_than_clean: ("schema", "scores"),
+    overflowing_scores: ("schema", "scores"),
+    attack_without_a_tier: ("schema", "attack"),
+    called_standard: ("schema", "attack"),
+    another_attack_by_name: ("schema", "attack"),
+    other_side: ("schema", "data"),
+    scores_without_hash: ("schema", "files"),
+    linked_folder: ("schema", "files"),
+    program_among_breaks: ("schema", "breaks"),
+    fewer_parameters: ("rescore", "weights"),
+    called_of_the_zoo: ("rescore", "weights"),
     edited_scores: ("rescore", "attacked scores"),
     edited_clean_scores: ("rescore", "clean scores"),
     swapped_images: ("rescore", "threat"),

@@ -1,5 +1,6 @@
 """Stronger images lower a number, with the name of who made them; weaker or foreign ones do not."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -86,6 +87,21 @@ def test_fewer_images_than_the_set_has_are_refused(weak, given):
     folder, strong = weak
     with pytest.raises(InputError, match="expected 12 images, in the order of 's', got 5"):
         made_by(folder, strong[:5], given)
+
+
+def test_places_that_are_no_whole_numbers_are_a_finding(weak, given):
+    folder, strong = weak
+    ((_, made, _),) = made_by(folder, strong, given)
+    old = folder / "breaks" / f"{made.name}.safetensors"
+    edited(folder, f"breaks/{made.name}.safetensors", lambda a: a | {"places": a["places"] + 0.5})
+    digest = hashlib.sha256(old.read_bytes()).hexdigest()
+    old.rename(old.with_name(f"{digest[:16]}.safetensors"))
+    card = folder / "breaks" / f"{made.name}.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"sha256": digest}))
+    card.rename(card.with_name(f"{digest[:16]}.json"))
+    found = list(verify(folder, "schema", given))
+    assert (found[-1].check, found[-1].status) == ("breaks", "fail")
+    assert "places below" in found[-1].sentence
 
 
 @pytest.mark.parametrize("change", ["after", "receipt", "images", "scores"])

@@ -3,13 +3,14 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from lies import LIES, copied
+from lies import LIES, copied, edited, measured, sealed_again
 
-from rood.errors import UnknownNameError
+from rood.errors import CapabilityError, UnknownNameError
 from rood.receipts.receipt import Receipt
 from rood.receipts.recount import differences
-from rood.receipts.rescoring import Given
+from rood.receipts.rescoring import Given, Witness
 from rood.receipts.verify import verify
 
 
@@ -46,6 +47,30 @@ def test_what_is_not_here_is_said_and_is_no_lie(receipt):
 def test_another_network_of_the_verifier_is_refused(receipt, given):
     found = list(verify(receipt, "rescore", replace(given, models={"": "digits-ce"})))
     assert (found[-1].check, found[-1].status) == ("weights", "fail")
+
+
+def test_what_the_verifier_cannot_load_is_no_lie(receipt, given):
+    found = {
+        f.check: f for f in verify(receipt, "rescore", replace(given, models={"": "none.pt2"}))
+    }
+    assert found["weights"].status == "open"
+    assert "none.pt2" in found["weights"].sentence
+
+
+def test_a_device_that_is_not_here_is_no_lie(receipt, given):
+    with pytest.raises(CapabilityError, match="expected a device"):
+        list(verify(receipt, "rescore", replace(given, device="abacus")))
+
+
+def test_an_ood_set_far_away_allows_no_more_near_the_id_scores(receipt, given, tmp_path):
+    folder = copied(receipt, tmp_path / "far")
+    one, far = measured(folder, "inside"), measured(folder, "s")
+    edited(folder, far.scores, lambda a: a | {"scores": 1e6 * np.arange(len(a["scores"]))})
+    sealed_again(folder)
+    ours = Receipt(folder).scores(one)
+    every = np.concatenate([ours, Receipt(folder).scores(measured(folder, "calibrate"))])
+    most = Witness(Receipt(folder), given).tolerance(one, ours)
+    assert (most < 2e-3 * np.ptp(every) + 1e-5 * np.abs(ours)).all()
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda f: f.__name__)

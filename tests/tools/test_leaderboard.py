@@ -8,8 +8,11 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
+from lies import sealed_again
 
+from rood import config
 from rood.evaluation.store import read_rows
+from rood.receipts.entry import SEAL, ReceiptEntry
 from rood.receipts.receipt import Receipt
 from rood.receipts.rescoring import Given
 from rood.receipts.verify import verify
@@ -62,6 +65,28 @@ def test_the_board_comes_as_csv_rss_and_yaml_too(site):
     assert len(items) == len({v["entry"] for v in values})
     yaml = (site / "entries" / ENTRIES[0].name / "eval_results.yaml").read_text()
     assert yaml.count("- dataset:") == 2 * sum(v["entry"] == ENTRIES[0].name for v in values)
+
+
+def test_a_budget_after_a_corruption_has_a_line_too(few, tmp_path):
+    folder = shutil.copytree(few / "entries" / ENTRIES[0].name, tmp_path / "fog")
+    text = (folder / "entry.json").read_text().replace('"linf:', '"fog:3+linf:')
+    card = {k: v for k, v in json.loads(text).items() if k != SEAL}
+    rows = (folder / "rows.jsonl").read_text().replace(" linf:", " fog:3+linf:")
+    (folder / "rows.jsonl").write_text(rows)
+    sealed_again(folder, config.build(ReceiptEntry, card, "entry"))
+    found = list(leaderboard.lines("fog", Receipt(folder)))
+    assert {(x.norm, x.eps) for x in found} == {("fog:3+linf", e / 255) for e in (1, 8)}
+
+
+def test_a_line_with_one_side_attacked_comes_last(few, tmp_path, monkeypatch):
+    made = leaderboard.lines
+    one_sided = lambda n, r: (replace(x, both=None, low=None, high=None) for x in made(n, r))
+    first = ENTRIES[0].name
+    some = lambda n, r: one_sided(n, r) if n == first else made(n, r)
+    monkeypatch.setattr(leaderboard, "lines", some)
+    leaderboard.build(tmp_path / "board", few, reports=False)
+    page = (tmp_path / "board" / "index.html").read_text()
+    assert page.index(f"entries/{ENTRIES[1].name}/") < page.index(f"entries/{first}/")
 
 
 def test_the_tier_of_a_check_counts_for_that_receipt_only(few, tmp_path):

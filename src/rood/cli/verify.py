@@ -80,7 +80,7 @@ def given_by(
     return Given(
         models=dict(map(_pair, model or ())),
         weights=weights,
-        data=dict(map(_pair, data or ())),
+        data=dict(map(_named, data or ())),
         trust=trust,
         device=device,
         batch_size=batch_size,
@@ -89,7 +89,18 @@ def given_by(
 
 def _pair(text: str) -> tuple[str, str]:
     """("net", "x.pt2") of "net=x.pt2", ("", "x.pt2") of "x.pt2"."""
-    name, _, spec = text.rpartition("=")
+    name, equals, spec = text.partition("=")
+    if not equals or ":" in name or "/" in name:  # the "=" is part of a path
+        return "", text
+    return name, spec
+
+
+def _named(text: str) -> tuple[str, str]:
+    from rood.errors import InputError
+
+    name, spec = _pair(text)
+    if not name:
+        raise InputError(f"expected --data NAME=SPEC, NAME as in the receipt, got {text!r}")
     return name, spec
 
 

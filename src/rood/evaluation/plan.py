@@ -106,7 +106,7 @@ class Plan:
 
     def attack_name(self) -> str:
         """As rows have it: the registry's spelling, random_search for RandomSearch."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self.attack).__name__).lower()
+        return spelled(type(self.attack).__name__)
 
     def attacked(self) -> list[tuple[str, Threat]]:
         """The image sets that are attacked, threat by threat."""
@@ -190,6 +190,11 @@ def _group_hashes(sets: Mapping[str, ImageSet]) -> dict[str, str]:
         for name, images in sets.items()
         if images.groups
     }
+
+
+def spelled(cls: str) -> str:
+    """The name of a class of attacks as rows have it."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls).lower()
 
 
 def role_of(dataset: str) -> Role:

@@ -8,6 +8,7 @@ The number that is shown is the lowest over all of them: of each image the stron
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -37,6 +38,7 @@ Places = NDArray[np.int64]
 LEAST = 1e-4  # an AUROC that falls by less is not lowered
 MOST_BREAKS = 1000
 _NAME = re.compile(r"[0-9a-f]{16}")
+_FILE = re.compile(_NAME.pattern + r"\.(json|safetensors)(\.part)?")  # a kill leaves parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def arrays(receipt: Receipt, one: Break) -> Arrays:
         raise ResultsError(f"{file} has another SHA-256 than its record says")
     found, n = arrays_of(content, file), 0
     if {"images", "places", "scores"} <= found.keys():
-        n = len(found["places"])
+        n = found["places"].size
     shape = (n, *receipt.entry.data[one.dataset].shape)
     if not n or found["images"].dtype != np.uint8 or found["images"].shape != shape:
         raise ResultsError(f"{file}: expected images of 8 bits with places and scores")
@@ -108,6 +110,7 @@ def arrays(receipt: Receipt, one: Break) -> Arrays:
     most = receipt.entry.data[one.dataset].n
     if (
         places.ndim != 1
+        or places.dtype.kind not in "iu"
         or len(set(places.tolist())) != n
         or not 0 <= places.min() <= places.max() < most
     ):
@@ -260,18 +263,29 @@ def _write(
 
 def follow(receipt: Receipt) -> str:
     """Check of the tier schema: every break is whole, and its numbers follow from its scores."""
-    done: list[Break] = []
-    for one in breaks(receipt):
-        m, name = one.measured(receipt), receipt.entry.attack.name
-        before = lowest(recount(receipt, strongest(receipt, done)), m, name)
-        done.append(one)
-        after = lowest(recount(receipt, strongest(receipt, done)), m, name)
+    _check_files(receipt)
+    found, name = breaks(receipt), receipt.entry.attack.name
+    known: dict[Measured, NDArray[np.float64]] = {}
+    for one in found:
+        m, more = one.measured(receipt), arrays(receipt, one)
+        before = lowest(recount(receipt, known), m, name)
+        now = known.get(m, receipt.scores(m))
+        known[m] = _stronger(receipt, m, now, more["places"], more["scores"])
+        after = lowest(recount(receipt, known), m, name)
         if max(abs(before - one.before), abs(after - one.after)) > LEAST:
             raise Refuted(
                 f"the break by {one.by} says {one.before:.4f} -> {one.after:.4f} of {m.where()}, "
                 f"its scores give {before:.4f} -> {after:.4f}"
             )
-    return _told(done)
+    return _told(found)
+
+
+def _check_files(receipt: Receipt) -> None:
+    """Nothing but breaks is among them."""
+    for _, folders, names in os.walk(receipt.path / BREAKS):  # does not follow links
+        for name in (*folders, *names):
+            if not (_FILE.fullmatch(name) and receipt.folder.has(f"{BREAKS}/{name}")):
+                raise Refuted(f"{name!r} is among the breaks, and is none")
 
 
 def hold(w: Witness) -> str:

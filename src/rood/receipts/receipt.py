@@ -104,10 +104,11 @@ class Receipt:
 
     def names(self) -> Iterator[str]:
         """Every file and link of the folder, breaks/ aside."""
-        for folder, _, names in os.walk(self.path):
+        for folder, folders, names in os.walk(self.path):  # does not follow links
             where = Path(folder).relative_to(self.path)
             if where.parts[:1] != (BREAKS,):
-                yield from (str(where / n) for n in names)
+                links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
+                yield from (str(where / n) for n in [*links, *names])
 
 
 def arrays_of(content: bytes, name: str) -> Arrays:

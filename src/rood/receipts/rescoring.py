@@ -83,7 +83,9 @@ class Witness:
         spec = next((self.given.models[n] for n in (*names, "") if n in self.given.models), None)
         shown = f"{one.kind} {one.zoo or ', '.join(names)}"
         if spec is not None:
-            model = self._given_network(one, spec)
+            model = self._given_network(one, spec, shown)
+        elif one.file and one.zoo:
+            raise Refuted(f"the network {shown} of the zoo has weights of its own in the receipt")
         elif one.file:
             self.receipt.content(one.file)
             model = checkpoint.load(self.receipt.path / one.file)
@@ -96,9 +98,22 @@ class Witness:
                 f"the network {shown} has other weights: its SHA-256 is {found[:12]}..., the "
                 f"receipt says {one.fingerprint[:12]}..."
             )
+        size = model.classes, sum(p.numel() for p in model.net.parameters())
+        if spec is None and size != (one.classes, one.parameters):
+            raise Refuted(
+                f"the network {shown} has {size[0]} classes and {size[1]:,} parameters, the "
+                f"receipt says {one.classes} and {one.parameters:,}"
+            )
         return model
 
-    def _given_network(self, one: NetworkEntry, spec: str) -> Model:
+    def _given_network(self, one: NetworkEntry, spec: str, shown: str) -> Model:
+        """The verifier's copy; that it cannot be loaded is no lie of the issuer."""
+        try:
+            return self._found_network(one, spec)
+        except RoodError as e:
+            raise Lacking(f"the network {shown} is not {spec!r}: {first_line(e)}") from e
+
+    def _found_network(self, one: NetworkEntry, spec: str) -> Model:
         if has_card(spec):
             return load_network(spec)[0]
         shape = self.receipt.entry.data["inside"].shape
@@ -193,17 +208,27 @@ class Witness:
         return {name: values.astype(np.float64) for name, values in found.items()}
 
     def tolerance(self, one: Measured, scores: Floats) -> Floats:
-        """How far each score may be from the one of the receipt."""
-        return OF_SPREAD * self.spread(one) + OF_SCORE * np.abs(scores)
+        """How far each score may be from the one of the receipt.
+
+        Near the ID scores their own spread counts, which an OOD set far away does not widen.
+        """
+        inside = self._clean(one, ("inside",))
+        near = inside.std() + np.abs(scores - inside.mean())
+        return OF_SPREAD * np.minimum(self.spread(one), near) + OF_SCORE * np.abs(scores)
 
     def spread(self, one: Measured) -> float:
         """The standard deviation of a detector's clean scores."""
+        return float(self._clean(one, ("inside", "outside")).std())
+
+    def _clean(self, one: Measured, roles: tuple[str, ...]) -> Floats:
+        entry = self.receipt.entry
         clean = [
             self.receipt.scores(m)
-            for m in self.receipt.entry.measured
+            for m in entry.measured
             if (m.model, m.detector, m.threat) == (one.model, one.detector, "")
+            and entry.data[m.dataset].role in roles
         ]
-        return float(np.concatenate(clean).std())
+        return np.concatenate(clean)
 
 
 def weights(w: Witness) -> str:
@@ -234,7 +259,7 @@ def _check_groups(w: Witness, name: str, images: ImageSet) -> None:
     for one in w.receipt.entry.measured:
         if one.dataset == name:
             said, found = w.receipt.arrays(one.scores).get("groups"), images.group_numbers()
-            if not (said is None or found is None) and not np.array_equal(said, found):
+            if found is not None and (said is None or not np.array_equal(said, found)):
                 raise Refuted(f"{one.where()}: the images are grouped otherwise")
 
 

@@ -8,16 +8,17 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from rood.errors import RoodError
-from rood.evaluation.plan import EVERY
+from rood.evaluation.plan import EVERY, role_of, spelled
 from rood.evaluation.probes import TIERS as PRESETS
 from rood.receipts import hashing
 from rood.receipts.entry import NAME, Measured
 from rood.receipts.finding import Refuted
-from rood.receipts.receipt import MAY_BE_THERE, MOST, SUFFIXES, Receipt
+from rood.receipts.receipt import HASHES, MAY_BE_THERE, MOST, SUFFIXES, Receipt
 from rood.receipts.recount import differences, recount
 from rood.threat import parse
 
 REPEATED = 0.01  # share of a set that may be there twice
+HUGE = 1e100  # no score of float32 images; the standard deviation of such would overflow
 
 
 def files(receipt: Receipt) -> str:
@@ -34,6 +35,8 @@ def files(receipt: Receipt) -> str:
         if not receipt.folder.has(name) or PurePosixPath(name).suffix not in SUFFIXES:
             raise Refuted(f"{name!r} is no file that a receipt has: {', '.join(SUFFIXES)}")
         receipt.content(name)
+    if loose := sorted(_used(receipt) - set(known)):
+        raise Refuted(f"{loose[0]!r} is used, and {NAME} has no SHA-256 of it")
     absent = set(receipt.entry.absent)
     if lost := sorted(set(known) - there - absent):
         raise Refuted(f"{lost[0]!r} is missing")
@@ -44,8 +47,18 @@ def files(receipt: Receipt) -> str:
     )
 
 
+def _used(receipt: Receipt) -> set[str]:
+    """Every file that a number follows from."""
+    entry = receipt.entry
+    found = {"rows.jsonl", "manifest.json", HASHES, *entry.classes.values()}
+    found |= {n.file for n in entry.networks if n.file}
+    found |= {d.fitted for each in entry.detectors.values() for d in each.values()}
+    return found | {f for m in entry.measured for f in (m.scores, *([m.images] * bool(m.threat)))}
+
+
 def data(receipt: Receipt) -> str:
     """Hashes of images: as many as said, none twice, no image on two sides."""
+    _check_roles(receipt)
     lists = {}
     for name, one in receipt.entry.data.items():
         each = receipt.hashes(name)
@@ -67,6 +80,17 @@ def data(receipt: Receipt) -> str:
     return f"no image is in two sets ({sizes})"
 
 
+def _check_roles(receipt: Receipt) -> None:
+    sets = receipt.entry.data
+    if lost := [n for n in ("inside", "calibrate", EVERY) if n not in sets]:
+        raise Refuted(f"there are no images {lost[0]!r}")
+    for name, one in sets.items():
+        if one.role != (wanted := "inside" if name == EVERY else role_of(name)):
+            raise Refuted(f"{name!r} is on the side {wanted!r}, and {NAME} says {one.role!r}")
+    if not any(one.role == "outside" for one in sets.values()):
+        raise Refuted("there are no OOD images")
+
+
 def _why(a: str, b: str) -> str:
     if "calibrate" in (a, b):
         return "the threshold was set on images that are tested"
@@ -78,11 +102,16 @@ def attack(receipt: Receipt) -> str:
     said, entry = receipt.entry.attack, receipt.entry
     if hashing.of_value(said.settings) != said.sha256:
         raise Refuted("the settings of the attack are not those of its SHA-256")
-    tier = said.settings.get("tier", "") if said.settings.get("class") == "WorstOf" else ""
+    kind, tier = str(said.settings.get("class")), said.settings.get("tier", "")
+    if said.name != spelled(kind) or (tier and kind != "WorstOf"):
+        raise Refuted(f"the attack is called {said.name} {tier}, and its settings are of {kind}")
     wanted = PRESETS.index(str(tier))
     for one in entry.measured:
-        made = receipt.arrays(one.scores).get("tier") if one.threat else None
-        if made is not None and not (made == wanted).all():
+        if not one.threat:
+            continue
+        if (made := receipt.arrays(one.scores).get("tier")) is None or not made.size:
+            raise Refuted(f"the scores of {one.where()} do not say which attack made them")
+        if not (made == wanted).all():
             raise Refuted(
                 f"{NAME} says the attack is {tier or said.name}, and the scores of {one.where()} "
                 f"were made by {PRESETS[int(made.flat[0])] or 'another attack'}"
@@ -100,7 +129,7 @@ def scores(receipt: Receipt) -> str:
     _check_complete(receipt)
     for one in entry.measured:
         n, values = entry.data[one.dataset].n, receipt.scores(one)
-        if values.shape != (n,) or not np.isfinite(values).all():
+        if values.shape != (n,) or not (np.abs(values) < HUGE).all():
             raise Refuted(f"{one.where()}: expected {n} finite scores, got {values.size}")
         if not one.threat:
             continue

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rood.errors import InputError, RoodError
+from rood.device import pick_device
+from rood.errors import InputError, RoodError, first_line
 from rood.receipts.breaking import follow, hold
 from rood.receipts.finding import TIERS, Finding, Lacking, Refuted, Tier
 from rood.receipts.reattack import reattack
@@ -54,7 +55,10 @@ def verify(
             "none: it chooses the images, which the issuer must not know"
         )
     receipt = Receipt(Path(folder))
-    witness = Witness(receipt, given or Given())
+    given = given or Given()
+    if tier != "schema":
+        pick_device(given.device)  # refuses what is not here
+    witness = Witness(receipt, given)
     for name in TIERS[: TIERS.index(tier) + 1]:
         failed = False
         for check, found in _results(name, receipt, witness, nonce):
@@ -83,6 +87,9 @@ def _results(
             yield "breaks", last()
         except (RoodError, Refuted, Lacking) as e:
             yield "breaks", e
+        except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as e:
+            wrong = f"a break contradicts itself ({type(e).__name__}: {first_line(e)})"
+            yield "breaks", Refuted(wrong)
 
 
 def _finding(tier: Tier, check: str, found: str | Exception) -> Finding:
