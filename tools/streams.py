@@ -40,8 +40,8 @@ that (Shiryaev-Roberts, nine bets on small p-values), which gives:
 - **Average run length.** Without a change, the first alarm comes after `--arl` images or more on average.
 - **False alarms.** n images raise one with probability n / `--arl` at most.
 
-Both are exact, not asymptotic, over the draw of calibration images and stream. They are about the first alarm: after it the evidence starts again and the
-stream is forgotten. Frames of a video are not in random order: watch one in every so many. What an attacker sends is not covered."""
+Both are exact, not asymptotic, over the draw of calibration images and stream. The promise is about the first alarm: after it the evidence starts again and the
+stream is forgotten. It ends, too, where images are confirmed. Frames of a video are not in random order: watch one in every so many. What an attacker sends is not covered."""
 CONFIRM = """## Confirm and calibrate again
 
 Where somebody has looked and the images are ID after all, say so: they join the calibration images, and the evidence starts again. Draw
