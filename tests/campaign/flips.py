@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from campaign import kills
-from campaign.forked import Ending, forked
+from campaign.forked import Ending, command, forked
 from campaign.table import Case, Verdict
 from campaign.world import COMMANDS, World
+from rood.cli.verify import REFUTED
+from rood.errors import RoodError
 
 HALFWAY = 0.6  # of the events: where a run is interrupted whose files are damaged
+ANEW = ("fit", "receipt")  # nothing that was interrupted is read again
 
 
 def cases(world: World, flips: int) -> Iterator[Case]:
@@ -32,7 +35,7 @@ def cases(world: World, flips: int) -> Iterator[Case]:
 
 def interrupt(world: World) -> None:
     """Leave a folder of each command that continues as a kill halfway leaves it."""
-    for name in set(COMMANDS) - {"fit"}:  # which starts anew and reads nothing
+    for name in set(COMMANDS).difference(ANEW):
         place = world.root / "interrupted" / name
         place.mkdir(parents=True)
         kills.cut_short(world, name, int(HALFWAY * kills.events(world, name)), place)
@@ -41,7 +44,7 @@ def interrupt(world: World) -> None:
 def _folders(world: World) -> Iterator[tuple[tuple[str, str], Path]]:
     for name in COMMANDS:
         yield (name, name), world.reference(name)
-        if name != "fit":
+        if name not in ANEW:
             yield (f"{name}, interrupted", name), world.root / "interrupted" / name / "out"
 
 
@@ -116,4 +119,16 @@ def checkpoint(path: Path) -> list[object]:
     return [model(x).logits.tolist(), card["shape"], card["classes"], card["mean"], card["std"]]
 
 
-READERS = {"fit": guarded, "train": network}
+def verified(folder: Path) -> str:
+    """What `rood verify` says of a receipt; a lie that it names is a refusal."""
+    try:
+        command(["verify", str(folder), "--tier", "schema"])
+    except SystemExit as e:
+        if e.code == REFUTED:
+            raise RoodError("the receipt is refuted") from None
+        if e.code:
+            raise
+    return "verified"
+
+
+READERS = {"fit": guarded, "train": network, "receipt": verified}

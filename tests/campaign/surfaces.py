@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from campaign import mutations as m
-from campaign.flips import checkpoint, compared, guarded
+from campaign.flips import checkpoint, compared, guarded, verified
 from campaign.forked import Ending, command, forked
 from campaign.table import Case, Verdict
 from campaign.world import World
 from rood.guard import disk
 from rood.models.checkpoint import SEAL as CARD_SEAL
+from rood.receipts.entry import SEAL as RECEIPT_SEAL
 
 GUARD = "reference/fit/out/guard.json"
 STATE = "interrupted/train/out/net.safetensors.training/state.json"
@@ -43,6 +44,7 @@ def surfaces() -> tuple[Surface, ...]:
     )
     text, archive = (m.spoil_text, m.spoil_bytes), (m.spoil_zip,)
     audit, attack, rows = "reference/audit/out", "reference/attack/out", "rows.jsonl"
+    receipt, entry = "reference/receipt/out", "reference/receipt/out/entry.json"
     return (
         Surface(
             "audit.toml", "files/audit.toml", _planned, (m.spoil_toml, m.spoil_text), False, 500
@@ -83,6 +85,13 @@ def surfaces() -> tuple[Surface, ...]:
         Surface(
             "reproduction parts", "reference/reproduce/out/parts.jsonl", _page, lines, False, 60
         ),
+        Surface("receipt entry", entry, _receipt, json, True, 300),
+        Surface("receipt of a stranger", entry, _receipt, (m.resealed(RECEIPT_SEAL),), False, 400),
+        Surface("receipt rows", f"{receipt}/{rows}", _receipt, lines, True, 100),
+        Surface("receipt manifest", f"{receipt}/manifest.json", _receipt, json, True, 60),
+        Surface("receipt scores", f"{receipt}/scores", _receipt, tensors, True, 100),
+        Surface("receipt images", f"{receipt}/adversarial", _receipt, tensors, True, 100),
+        Surface("receipt hashes", f"{receipt}/hashes.safetensors", _receipt, tensors, True, 60),
         Surface("cache card", "cache/*.json", _cached, json, True, 300),
         Surface("cache pixels", "cache/*.npy", _cached, (m.spoil_bytes,), True, 200),
     )
@@ -223,6 +232,10 @@ def _guard(path: Path) -> Any:
 
 def _report(path: Path) -> Any:
     command(["report", "out"])
+
+
+def _receipt(path: Path) -> Any:
+    return verified(Path("out"))
 
 
 def _again(name: str) -> Reader:
