@@ -36,6 +36,9 @@ pytestmark = [
 ]
 
 
+PATIENCE = 120_000  # milliseconds to load a page on a busy machine
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     with playwright.sync_playwright() as p:
@@ -59,7 +62,7 @@ def opened(browser):
         page.on("request", watch)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda m: m.type in ("error", "warning") and wrong.append(m.text))
-        page.goto(path.as_uri())
+        page.goto(path.as_uri(), timeout=PATIENCE)
         page.wait_for_selector("#plot-scores svg.main-svg")
         return page
 
@@ -202,7 +205,7 @@ def test_a_script_that_got_in_would_not_run(browser, report: Path, tmp_path: Pat
     bad = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'></main>"
     broken.write_text(text.replace("</main>", bad), encoding="utf-8")
     page = browser.new_page()
-    page.goto(broken.as_uri())
+    page.goto(broken.as_uri(), timeout=PATIENCE)
     page.wait_for_selector("#plot-scores svg.main-svg")
     assert page.evaluate("window.hacked") is None
     page.close()
@@ -375,7 +378,7 @@ def test_one_budget_needs_no_figure_of_budgets(opened, tmp_path: Path) -> None:
 def test_without_scripts_the_numbers_are_there(browser, report: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(report.as_uri())
+    page.goto(report.as_uri(), timeout=PATIENCE)
     assert "0.077" in page.inner_text("#networks")
     assert "needs a browser with scripts" in page.inner_text("#fall")
     page.locator("#networks button.badge").first.click()
@@ -393,7 +396,7 @@ def test_wcag_aa(browser, pages, kind: str, scheme: str) -> None:
     # the page's own policy forbids scripts that are not of the page
     context = browser.new_context(color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
     page = context.new_page()
-    page.goto(pages[kind].as_uri())
+    page.goto(pages[kind].as_uri(), timeout=PATIENCE)
     page.wait_for_selector("#plot-scores svg.main-svg")
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     page.evaluate("document.querySelector('.popover.verdict').showPopover()")

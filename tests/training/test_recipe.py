@@ -21,7 +21,8 @@ def test_recipes_fit_the_zoo_and_never_name_a_test_set() -> None:
         recipe = get(name)
         if name.startswith("digits-"):
             assert recipe.data == "digits:inside"
-            assert recipe.outliers in (None, "digits:outliers")
+            for outliers in (recipe.outliers or "digits:outliers").split(","):
+                assert outliers.endswith(("digits:outliers", "@share:0-0.6@digits:inside"))
         assert json.dumps(asdict(recipe.settings))
     refused(UnknownNameError, "did you mean 'digits-aloe'", get, "digits-alo")
 

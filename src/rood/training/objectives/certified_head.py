@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
-from torch.nn.functional import cross_entropy, one_hot, softplus
+from torch.nn.functional import cross_entropy, softplus
 
 from rood.certify import backward
 from rood.certify.forward import intervals
@@ -82,7 +82,7 @@ class CertifiedHead(Objective):
 
     def _total(self, z: Box, margin: Scores, y: Int[Tensor, " labelled"]) -> Loss:
         """The loss of logits between bounds, and of lower bounds of the head's margins."""
-        n, own = len(y), one_hot(y, z.low.shape[1]).bool()
+        n, own = len(y), y[:, None] == torch.arange(z.low.shape[1], device=y.device)
         classes = cross_entropy(torch.where(own, z.low[:n], z.high[:n]), y)
         uniform = z.high[n:].logsumexp(dim=1) - z.low[n:].mean(dim=1)
         head = softplus(-margin[:n]).mean() + self.weight * softplus(-margin[n:]).mean()
