@@ -94,8 +94,6 @@ def audit(
 
     Without arguments: two networks and images that ship with rood.
     """
-    from rood.evaluation.engines import pick
-
     _begin(fail_under, log_to, offline)
     given: dict[str, Any] = {
         "models": tuple(model) if model else None,
@@ -122,12 +120,22 @@ def audit(
     settings = settings_of(config, given, limit, dict(tier=tier, steps=steps, restarts=restarts))
     if write_config is not None:
         return write_settings(settings, write_config)
-    where = pick(engine, workers, address, settings.device)
-    if address is not None and settings.device != "cpu":  # --device is the workers'
-        settings = dataclasses.replace(settings, device="auto")
+    settings, where = placed(settings, engine, workers, address)
     shown, who = dict(as_json=as_json, quiet=quiet), dict(by=by, licence=licence)
     results = carried_out(settings, out, ctx.meta[TYPED], where, **shown, receipt=receipt, who=who)
     tell(results, fail_under, junit=junit, sarif=sarif, log_to=log_to, quiet=quiet or as_json)
+
+
+def placed(
+    settings: "AuditSettings", engine: str, workers: int | None, address: str | None
+) -> "tuple[AuditSettings, Engine]":
+    """The engine, and the settings on this side of it: with --address, --device is the workers'."""
+    from rood.evaluation.engines import pick
+
+    where = pick(engine, workers, address, settings.device)
+    if address is not None and settings.device != "cpu":
+        settings = dataclasses.replace(settings, device="auto")
+    return settings, where
 
 
 def _begin(bar: float | None, log_to: str | None, offline: bool) -> None:

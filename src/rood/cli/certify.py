@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rood.cli import TYPED, app, options
-from rood.cli.audit import carried_out, grouped, named_sets, settings_of, write_settings
+from rood.cli.audit import carried_out, grouped, named_sets, placed, settings_of, write_settings
 from rood.cli.options import listed, numbers
 
 
@@ -60,7 +60,6 @@ def certify(
     Without arguments: two networks and images that ship with rood.
     """
     from rood._offline import go_offline
-    from rood.evaluation.engines import pick
 
     if offline:
         go_offline()
@@ -89,7 +88,5 @@ def certify(
     settings = dataclasses.replace(settings, attacks=False, certify=by)
     if write_config is not None:
         return write_settings(settings, write_config, "certify")
-    where = pick(engine, workers, address, settings.device)
-    if address is not None and settings.device != "cpu":  # --device is the workers'
-        settings = dataclasses.replace(settings, device="auto")
+    settings, where = placed(settings, engine, workers, address)
     carried_out(settings, out, ctx.meta[TYPED], where, as_json=as_json, quiet=quiet)

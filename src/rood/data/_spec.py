@@ -22,6 +22,17 @@ def whole(number: str, least: int, form: str, argument: str) -> int:
     return int(number)
 
 
+def counted(argument: str, least: int, form: str) -> tuple[int, int, str]:
+    """NUMBER, seed and SPEC of NUMBER[,seed=0]@SPEC."""
+    own, spec = nested(argument, form)
+    number, comma, option = own.partition(",")
+    key, _, seed = option.partition("=")
+    if comma and key.strip() != "seed":
+        raise InputError(f"expected {form}, got {argument!r}")
+    n = whole(number.strip(), least, form, argument)
+    return n, whole(seed.strip() or "0", 0, form, argument), spec
+
+
 def query(argument: str, known: Collection[str] | None = None) -> tuple[str, dict[str, str]]:
     """NAME and the options of NAME?key=value&key=value; only `known` keys, if given."""
     name, _, text = argument.partition("?")

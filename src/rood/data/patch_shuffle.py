@@ -7,9 +7,9 @@ import torch
 from jaxtyping import UInt64
 
 from rood import data
-from rood.data._spec import nested, whole
+from rood.data._spec import counted
 from rood.data.base import ImageSet, LoadOptions, Source
-from rood.errors import InputError, expect
+from rood.errors import expect
 
 _FORM = "patch_shuffle:SIDE[,seed=0]@SPEC"
 
@@ -22,13 +22,7 @@ class PatchShuffle(Source):
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
-        own, spec = nested(argument, _FORM)
-        number, comma, option = own.partition(",")
-        key, _, seed = option.partition("=")
-        if comma and key.strip() != "seed":
-            raise InputError(f"expected {_FORM}, got {argument!r}")
-        side = whole(number.strip(), 2, _FORM, argument)
-        purpose = f"patch shuffle {whole(seed.strip() or '0', 0, _FORM, argument)}"
+        side, seed, spec = counted(argument, 2, _FORM)
         images = data.load(
             spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
         )
@@ -38,7 +32,7 @@ class PatchShuffle(Source):
         expect(fits, f"images whose sides {side} divides", f"{h}x{w} in {argument!r}")
         return replace(
             images,
-            images=shuffled(images.images, side, images.hashes(purpose)),
+            images=shuffled(images.images, side, images.hashes(f"patch shuffle {seed}")),
             labels=None,
             classes=(),
             files=(),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rood import data
-from rood.data._spec import nested, whole
+from rood.data._spec import counted
 from rood.data.base import ImageSet, LoadOptions, Source
 from rood.errors import InputError, expect
 
@@ -25,13 +25,7 @@ class Spliced(Source):
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
-        own, spec = nested(argument, _FORM)
-        number, comma, option = own.partition(",")
-        key, _, seed = option.partition("=")
-        if comma and key.strip() != "seed":
-            raise InputError(f"expected {_FORM}, got {argument!r}")
-        count = whole(number.strip(), 1, _FORM, argument)
-        chosen = whole(seed.strip() or "0", 0, _FORM, argument)
+        count, seed, spec = counted(argument, 1, _FORM)
         images = data.load(
             spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
         )
@@ -39,7 +33,7 @@ class Spliced(Source):
             raise InputError(f"expected labelled images in {spec!r}, got some without a label")
         classes = len(images.labels.unique())
         expect(classes >= 2, f"at least two classes in {spec!r}", classes)
-        rng = np.random.default_rng([count, chosen])
+        rng = np.random.default_rng([count, seed])
         return replace(
             images,
             images=spliced(images.images, images.labels.numpy(), count, rng),
