@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from rood._files import for_spreadsheets
 from rood.evaluation.rows import Row
-from rood.receipts.breaking import breaks, shown
+from rood.receipts.breaking import breaks, lowered_rows
 from rood.receipts.finding import TIERS
 from rood.receipts.receipt import Receipt
 from rood.receipts.verify import verify
@@ -77,7 +77,7 @@ def entries(folder: Path = FOLDER) -> Iterator[tuple[str, Receipt]]:
 
 def lines(name: str, receipt: Receipt) -> Iterator[Line]:
     """The lines of a receipt."""
-    rows, entry, checked = shown(receipt), receipt.entry, _check(receipt)
+    rows, entry, checked = lowered_rows(receipt), receipt.entry, _check(receipt)
     passes = entry.cost.get("forwards", 0) + entry.cost.get("backwards", 0)
     for model, fingerprint in entry.models.items():
         accuracy = [r.value for r in rows if (r.model, r.metric) == (model, "accuracy")]

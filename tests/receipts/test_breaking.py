@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rood.cli import app
 from rood.data.base import ImageSet
 from rood.errors import InputError
-from rood.receipts.breaking import breaks, lowest, shown, try_images
+from rood.receipts.breaking import breaks, lowered_rows, lowest, try_images
 from rood.receipts.receipt import Receipt
 from rood.receipts.rescoring import Witness
 from rood.receipts.verify import verify
@@ -42,11 +42,11 @@ def test_a_weak_attack_is_a_valid_receipt_until_somebody_breaks_it(weak, given):
     folder, strong = weak
     assert {f.status for f in verify(folder, "rescore", given)} == {"pass"}
     m = measured(folder, "s", THREAT)
-    before = lowest(shown(Receipt(folder)), m, "pgd")
+    before = lowest(lowered_rows(Receipt(folder)), m, "pgd")
     ((_, made, _),) = made_by(folder, strong, given)
     assert made.by == "Ann"
     assert made.before == pytest.approx(before)
-    after = lowest(shown(Receipt(folder)), m, "pgd")
+    after = lowest(lowered_rows(Receipt(folder)), m, "pgd")
     assert after == pytest.approx(made.after)
     assert after < before - 0.01
     found = list(verify(folder, "rescore", given))

@@ -71,6 +71,18 @@ def test_what_else_changed_is_told(receipt, tmp_path):
     assert not any(c.paired for c in found.changes)
 
 
+def test_values_follow_from_scores_not_from_rows(receipt, tmp_path):
+    folder = copied(receipt, tmp_path / "other")
+    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    for row in lines:
+        if row["metric"] == "auroc":
+            row["value"] = 0.123
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    changes = difference(receipt, folder).changes
+    assert changes
+    assert all(c.before == c.after != 0.123 for c in changes)
+
+
 def test_nothing_in_common_is_an_error(receipt, tmp_path):
     folder = copied(receipt, tmp_path / "other")
     text = (folder / "rows.jsonl").read_text().replace('"s"', '"t"')

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lies import LIES, copied, edited, measured, sealed_again
+from lies import LIES, THREAT, attacked_image, copied, edited, measured, sealed_again
 
 from rood.errors import CapabilityError, UnknownNameError
+from rood.receipts.entry import sealed
 from rood.receipts.receipt import Receipt
 from rood.receipts.recount import differences
 from rood.receipts.rescoring import Given, Witness
@@ -106,3 +107,24 @@ def test_a_file_that_is_cut_off_is_found(receipt, tmp_path):
     folder = copied(receipt, tmp_path / "cut")
     shutil.copy(folder / "entry.json", folder / "hashes.safetensors")
     assert [f.status for f in verify(folder)][-1] == "fail"
+
+
+def test_absent_images_hide_no_lie_about_those_that_are_here(receipt, given, tmp_path):
+    folder = copied(receipt, tmp_path / "lie")
+    attacked_image(folder, lambda x: 255 - x)
+    entry, gone = Receipt(folder).entry, measured(folder, "inside", THREAT).images
+    (folder / gone).unlink()
+    known = replace(entry, absent=(*entry.absent, gone))
+    (folder / "entry.json").write_bytes(sealed(known))
+    *_, last = verify(folder, "rescore", given)
+    assert (last.check, last.status) == ("threat", "fail")
+
+
+def test_a_machine_that_cannot_attack_again_refutes_nothing(receipt, given, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rood.receipts.reattack._again", full)
+    found = [f for f in verify(receipt, "reattack", given, "word") if f.tier == "reattack"]
+    assert {f.status for f in found} == {"open"}
+    assert "No space left" in found[0].sentence

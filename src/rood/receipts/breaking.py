@@ -145,7 +145,7 @@ def _stronger(
     return after
 
 
-def shown(receipt: Receipt) -> tuple[Row, ...]:
+def lowered_rows(receipt: Receipt) -> tuple[Row, ...]:
     """The rows that count: of the receipt, lowered by every break."""
     found = strongest(receipt)
     return tuple(recount(receipt, found)) if found else receipt.rows()

@@ -9,7 +9,7 @@ from typing import Any
 from rood.errors import ResultsError
 from rood.evaluation.rows import CLEAN, Row
 from rood.evaluation.store import Contents, SavedScores, read_folder
-from rood.metrics import Interval, auroc_difference
+from rood.metrics import Interval, auroc, auroc_difference
 
 WHAT = ("settings", "versions", "hardware")  # entries of the manifest
 LEVEL = 0.05  # probability that one change at least is called one by chance
@@ -89,8 +89,11 @@ def difference(a: str | Path, b: str | Path) -> Difference:
     changes = tuple(_change(sides, first[key], second[key], z) for key in shared)
     alone = [f"only {a}: {_said(key)}" for key in first if key not in second]
     alone += [f"only {b}: {_said(key)}" for key in second if key not in first]
-    facts = tuple(_facts(*(s.contents.manifest or {} for s in sides)))
-    return Difference((str(a), str(b)), facts, changes, tuple(alone))
+    facts = [
+        f"{name}: {p}" for name, s in zip((a, b), sides, strict=True) for p in s.contents.problems
+    ]
+    facts += _facts(*(s.contents.manifest or {} for s in sides))
+    return Difference((str(a), str(b)), tuple(facts), changes, tuple(alone))
 
 
 class _Side:
@@ -141,8 +144,8 @@ def _change(sides: list[_Side], old: Row, new: Row, z: float) -> Change:
         dataset=new.dataset,
         scenario=new.scenario,
         side=new.side,
-        before=old.value,
-        after=new.value,
+        before=auroc(inside=in_a.scores, outside=out_a.scores),
+        after=auroc(inside=in_b.scores, outside=out_b.scores),
         difference=found,
         paired=same,
         verdicts=(old.verdict, new.verdict),

@@ -1,7 +1,7 @@
 """The tier `rescore`: networks and images are loaded again, and every image is scored again."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -274,19 +274,35 @@ def clean_scores(w: Witness) -> str:
 
 def threat(w: Witness) -> str:
     """Attacked images are within the budget around their originals."""
-    n, most = 0, ""
+    most = [""]
+
+    def inside(one: Measured, attacked: ImageSet) -> None:
+        ball, x, x_adv = parse(one.threat), w.images(one.dataset).pixels(), attacked.pixels()
+        if outside := int((~ball.contains(x_adv, x)).sum()):
+            worst = float(ball.size(x_adv - x).max())
+            raise Refuted(
+                f"{one.where()}: {outside} of {len(x)} attacked images are outside the "
+                f"budget, the farthest by {worst:.4g}"
+            )
+        most.append(one.threat)
+
+    n = _every_attacked(w, inside)
+    return f"{n} attacked images are within their budgets, {most[-1] or 'none'} the largest"
+
+
+def _every_attacked(w: Witness, look: Callable[[Measured, ImageSet], object]) -> int:
+    """Look at all attacked images that are here, then say that others are not; how many."""
+    n, lacking = 0, list[Lacking]()
     for one in w.receipt.entry.measured:
         if one.threat:
-            attacked, ball = attacked_images(w, one), parse(one.threat)
-            x, x_adv = w.images(one.dataset).pixels(), attacked.pixels()
-            if outside := int((~ball.contains(x_adv, x)).sum()):
-                worst = float(ball.size(x_adv - x).max())
-                raise Refuted(
-                    f"{one.where()}: {outside} of {len(x)} attacked images are outside the "
-                    f"budget, the farthest by {worst:.4g}"
-                )
-            n, most = n + len(x), one.threat
-    return f"{n} attacked images are within their budgets, {most or 'none'} the largest"
+            try:
+                look(one, attacked := attacked_images(w, one))
+                n += len(attacked)
+            except Lacking as e:
+                lacking.append(e)
+    if lacking:
+        raise lacking[0]
+    return n
 
 
 def attacked_images(w: Witness, one: Measured) -> ImageSet:
@@ -301,10 +317,7 @@ def attacked_images(w: Witness, one: Measured) -> ImageSet:
 
 def attacked_scores(w: Witness) -> str:
     """Attacked images have the scores of the receipt."""
-    n = 0
-    for one in w.receipt.entry.measured:
-        if one.threat:
-            n += _compare(w, one, attacked_images(w, one))
+    n = _every_attacked(w, lambda one, attacked: _compare(w, one, attacked))
     return f"{n} scores of attacked images are equal"
 
 
