@@ -55,8 +55,8 @@ def _of(world: World, name: str) -> Iterator[tuple[str, str, Callable[[], Verdic
 def met(world: World, name: str, folder: Path, before: Callable[[], None]) -> Verdict:
     """Run with a fault, then without: refused or identical, and in the end identical."""
     ended = world.run(name, folder, before=before)
-    if ended.how in ("traceback", "hang"):
-        return Verdict(ended.how, ended.said)
+    if ended.bad:
+        return Verdict(ended.bad, ended.said)
     if ended.how == "value" and (wrong := world.differs(name, folder / "out")):
         return Verdict("silently wrong", f"exit code 0, yet {wrong}\n{ended.said}")
     again = finished(world, name, folder)
@@ -77,8 +77,8 @@ def full(world: World, name: str, kib: int) -> Verdict:
     """A disk that is full after some KiB; then it is larger."""
     with world.folder() as folder, _mounted(folder / "out", f"size={kib}k"):
         ended = world.run(name, folder)
-        if ended.how in ("traceback", "hang"):
-            return Verdict(ended.how, ended.said)
+        if ended.bad:
+            return Verdict(ended.bad, ended.said)
         if ended.how == "value":
             wrong = world.differs(name, folder / "out")
             return Verdict("silently wrong" if wrong else "identical", wrong + ended.said)
@@ -97,7 +97,7 @@ def read_only(world: World, name: str, filled: bool) -> Verdict:
         if ended.how == "value":
             wrong = world.differs(name, folder / "out")
             return Verdict("silently wrong" if wrong else "identical", wrong + ended.said)
-        return Verdict("clean error" if ended.how == "refused" else ended.how, ended.said)
+        return Verdict(ended.bad or "clean error", ended.said)
 
 
 def failing(world: World, name: str, call: str, n: int) -> Verdict:
@@ -144,8 +144,8 @@ def deleted(world: World, name: str, moment: float) -> Verdict:
 
     with world.folder() as folder:
         ended = world.run(name, folder, before=lambda: at_each_event(remove))
-        if ended.how in ("traceback", "hang"):
-            return Verdict(ended.how, ended.said)
+        if ended.bad:
+            return Verdict(ended.bad, ended.said)
         wrong = world.differs(name, folder / "out")
         if ended.how == "value":
             return Verdict("silently wrong" if wrong else "identical", wrong + ended.said)
@@ -200,7 +200,7 @@ def linked(world: World, name: str, target: str) -> Verdict:
         if ended.how == "value":
             wrong = world.differs(name, folder / "out")
             return Verdict("silently wrong" if wrong else "identical", wrong)
-        return Verdict("clean error" if ended.how == "refused" else ended.how, ended.said)
+        return Verdict(ended.bad or "clean error", ended.said)
 
 
 PRECIOUS = b"precious\n"
@@ -233,8 +233,7 @@ def gate(world: World, word: str) -> Verdict:
         if ended.how == "value" or not (folder / "called").exists():
             return Verdict("silently wrong", f"the gate has passed, or not begun\n{ended.said}")
         stopped = ended.how == "traceback" and "stopped:" in ended.said  # exit code 130
-        kind = "clean error" if stopped or ended.how == "refused" else ended.how
-        return Verdict(kind, ended.said)
+        return Verdict("clean error" if stopped else ended.bad or "clean error", ended.said)
 
 
 class _mounted:

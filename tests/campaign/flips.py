@@ -65,8 +65,8 @@ def _continued(world: World, name: str, folder: Path) -> Verdict:
     ended = world.run(name, folder)
     if ended.how == "refused":  # nothing is claimed
         return Verdict("clean error", ended.said)
-    if ended.how != "value":
-        return Verdict(ended.how, ended.said)
+    if ended.bad:
+        return Verdict(ended.bad, ended.said)
     wrong = world.differs(name, folder / "out")
     return Verdict("silently wrong" if wrong else "identical", wrong)
 
@@ -81,10 +81,8 @@ def compared(wanted: Ending, found: Ending, *, protected: bool = True) -> Verdic
     assert wanted.how == "value", wanted.said
     if found.how == "refused":
         return Verdict("clean error", found.said, found.memory)
-    if found.how in ("killed", "traceback"):
-        return Verdict("traceback", found.said)
-    if found.how == "hang":
-        return Verdict("hang", found.said)
+    if found.bad:
+        return Verdict(found.bad, found.said)
     if found.value == wanted.value:
         return Verdict("identical")
     said = f"{str(found.value)[:300]} instead of {str(wanted.value)[:300]}"

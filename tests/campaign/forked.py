@@ -30,6 +30,11 @@ class Ending:
     said: str = ""  # stdout and stderr, the error last
     memory: int = 0  # peak above the process as it was before, in bytes
 
+    @property
+    def bad(self) -> str:
+        """The column of the table for an end that is neither a value nor a refusal; or nothing."""
+        return {"value": "", "refused": "", "hang": "hang"}.get(self.how, "traceback")
+
 
 def forked(function: Callable[[], Any], limit: float | None = None) -> Ending:
     """Run `function` in a child and wait for it; its value must be JSON."""
@@ -38,8 +43,11 @@ def forked(function: Callable[[], Any], limit: float | None = None) -> Ending:
     said = os.memfd_create("said")
     child = os.fork()
     if child == 0:
-        os.close(seen)
-        _work(function, said, sent)
+        try:  # never goes on as a second of its parent
+            os.close(seen)
+            _work(function, said, sent)
+        finally:
+            os._exit(1)
     os.close(sent)
     text, late = _read(seen, limit, child)
     if late:
@@ -118,8 +126,9 @@ def _work(function: Callable[[], Any], said: int, sent: int) -> None:
     except BaseException:
         how, error = "traceback", traceback.format_exc()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except OSError as e:  # as Python itself says when it ends
         how, error = "traceback", f"Exception ignored: {e}"
     words = os.pread(said, 1 << 16, 0).decode(errors="replace")

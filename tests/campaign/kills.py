@@ -57,8 +57,8 @@ def cut_short(world: World, name: str, at: int, folder: Path, torn: bool = False
 def finished(world: World, name: str, folder: Path) -> Verdict:
     """Run the command in a folder and compare what is there with undisturbed runs."""
     ended = world.run(name, folder)
-    if ended.how in ("traceback", "hang"):
-        return Verdict(ended.how, ended.said)
+    if ended.bad:
+        return Verdict(ended.bad, ended.said)
     wrong = world.differs(name, folder / "out")
     if not wrong:
         return Verdict("identical" if ended.how == "value" else "clean error", ended.said)

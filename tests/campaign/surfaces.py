@@ -319,4 +319,4 @@ def option(world: World, seed: int) -> Verdict:
     if ended.how == "refused":
         kind = "other input" if "planned:" in ended.said else "clean error"
         return Verdict(kind, ended.said, ended.memory)
-    return Verdict("hang" if ended.how == "hang" else "traceback", f"{name} {odd!r}\n{ended.said}")
+    return Verdict(ended.bad or "traceback", f"{name} {odd!r}\n{ended.said}")

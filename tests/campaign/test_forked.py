@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from campaign.forked import command, forked, shared_out
+from campaign.forked import Ending, command, forked, shared_out
 from rood.errors import InputError
 
 
@@ -52,6 +52,20 @@ def warned():
 )
 def test_the_end_of_a_run(function, how):
     assert forked(function).how == how
+
+
+def test_a_process_without_stdout_ends_as_any_other():
+    def closed():
+        os.close(1)
+        sys.stdout = None
+        return 7
+
+    assert forked(closed).value == 7
+
+
+def test_only_a_value_and_a_refusal_are_not_counted_as_bad():
+    kinds = ("value", "refused", "traceback", "killed", "hang")
+    assert [Ending(k).bad for k in kinds] == ["", "", "traceback", "traceback", "hang"]
 
 
 def test_what_takes_too_long_hangs():

@@ -42,7 +42,8 @@ def two(world: World, name: str, pause: float) -> Verdict:
             ended = world.run(name, folder)
             os._exit({"value": 0, "refused": 10}.get(ended.how, 20))
         time.sleep(pause)
-        endings.append(world.run(name, folder).how)
+        second = world.run(name, folder)
+        endings.append(second.bad or second.how)
         code = os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
         endings.append({0: "value", 10: "refused"}.get(code, "traceback"))
         if "traceback" in endings or "hang" in endings:
@@ -71,7 +72,7 @@ def threads(world: World, seed: int) -> Verdict:
 
     ended = forked(work)
     if ended.how != "value":
-        return Verdict("hang" if ended.how == "hang" else "traceback", ended.said)
+        return Verdict(ended.bad or "traceback", ended.said)
     return Verdict("identical" if ended.value else "silently wrong", "other scores")
 
 
@@ -85,8 +86,7 @@ def lost_worker(world: World, after: float) -> Verdict:
         more = ("--engine", "ray", "--workers", "2")
         ended = world.run("audit", folder, *more, before=prepare)
         if ended.how != "value":
-            kind = {"refused": "clean error", "hang": "hang"}.get(ended.how, "traceback")
-            return Verdict(kind, ended.said)
+            return Verdict(ended.bad or "clean error", ended.said)
         wrong = world.differs("audit", folder / "out")
         return Verdict("silently wrong" if wrong else "identical", wrong)
 
