@@ -1,8 +1,11 @@
 """Soundness of certificates: nothing that is found leaves the bounds.
 
-    python -m benchmarks.soundness [NAME ...] [--points 1000000]
+    python -m benchmarks.soundness [NAME ...] [--points 1000000] [--out FILE ...]
 
-Every network of the zoo: CROWN where it has at most ten layers with weights, interval bounds on the
+NAME: networks of the zoo, or "known"; none: everything. Parts may run at the same time, each with
+an --out of its own; `--join FILE ...` then adds their rows to docs/results.
+
+Every network: CROWN where it has at most ten layers with weights, interval bounds on the
 others; random points, corners, PGD up and down from each image, and on five networks the tier
 `standard`. Then what has a known answer: linear networks, tiny networks whose exact range comes
 from all patterns of active units, and faults planted into the relaxations. `make generate` makes
@@ -10,6 +13,7 @@ docs/evidence/certificates.md of the rows. A second run measures what is missing
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +42,8 @@ from rood.threat import L2, Linf, Threat
 from rood_zoo.rows import Rows
 
 HELPERS = ROOT / "tests" / "helpers"
+KEY = ("name", "threat")
+KNOWN = "known"
 LAYERS = 10  # at most so many, for CROWN
 CORE = ("digits-ce", "digits-aloe", "digits-certified", "digits-calibrated", "digits-jem")
 OTHERS = 400  # points on each network that is not small
@@ -202,16 +208,30 @@ def known(rows: Rows) -> Iterator[dict[str, object]]:
     yield {"name": "faults", "check": "faults", "planted": len(unsound.FAULTS), "caught": caught}
 
 
+def join(parts: list[Path], out: Path) -> None:
+    """Add rows that were measured elsewhere, each where it is not there yet."""
+    rows = Rows(out, KEY)
+    for part in parts:
+        whole = part.read_text().rpartition("\n")[0]  # a kill may have left half a line
+        for row in map(json.loads, whole.splitlines()):
+            if not rows.has(**row):
+                rows.write(**row)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="networks; none: every one, and known answers")
+    parser.add_argument("names", nargs="*", help='networks, or "known"; none: everything')
     parser.add_argument("--points", type=int, default=1_000_000, help="in all")
     parser.add_argument("--out", type=Path, default=RESULTS / "certify-soundness.jsonl")
+    parser.add_argument("--join", type=Path, nargs="+", help="rows that were measured in parts")
     args = parser.parse_args()
-    rows = Rows(args.out, ("name", "threat"), **conditions())
-    names = args.names or rood.zoo.names()
+    if args.join:
+        join(args.join, args.out)
+        return
+    rows = Rows(args.out, KEY, **conditions())
+    names = args.names or [*rood.zoo.names(), KNOWN]
     many = args.points // len(CORE) + 1
-    for name in sorted(names, key=lambda n: n not in CORE):
+    for name in sorted(set(names) - {KNOWN}, key=lambda n: n not in CORE):
         budgets = threats(rood.zoo.card(name))
         for threat in budgets:
             if rows.has(name=name, threat=str(threat)):
@@ -219,7 +239,7 @@ def main() -> None:
             row = network(name, threat, (many if name in CORE else OTHERS) // len(budgets))
             print(row, flush=True)
             rows.write(**row)
-    for row in () if args.names else known(rows):
+    for row in known(rows) if KNOWN in names else ():
         print(row, flush=True)
         rows.write(**row)
 

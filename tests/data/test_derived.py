@@ -11,8 +11,10 @@ from refusals import refused
 from rood import data
 from rood.corruptions import corrupt
 from rood.data.balanced import Distortion, balance, distorted
+from rood.data.base import ImageSet
 from rood.data.patch_shuffle import shuffled
 from rood.data.spliced import spliced
+from rood.data.stacked import stacked
 from rood.errors import DataError, InputError
 
 
@@ -72,36 +74,89 @@ def test_a_patch_shuffle_depends_on_seed_and_image_alone(tmp_path):
     refused(InputError, "whose sides 5 divides, got 16x16", data.load, f"patch_shuffle:5@{spec}")
 
 
-def test_a_spliced_image_is_two_of_different_classes_along_a_line():
-    """Image i is i everywhere, of class i mod 3: what stands where is what it came from."""
-    x = torch.arange(30.0).view(30, 1, 1, 1).expand(30, 1, 12, 10)
-    cut = spliced(x, np.arange(30) % 3, 200, np.random.default_rng(0))
+def test_a_spliced_image_is_two_along_a_line():
+    first, second = torch.zeros(200, 1, 12, 10), torch.ones(200, 1, 12, 10)
+    cut = spliced(first, second, np.random.default_rng(0))
     assert cut.shape == (200, 1, 12, 10)
-    for image in cut[:, 0]:
-        first, second = image.unique()
-        assert int(first) % 3 != int(second) % 3
-        assert 0.2 < (image == first).float().mean() < 0.8
-        here = (image == first).int()
-        assert all(int(here.diff(dim=d).abs().sum(dim=d).max()) <= 1 for d in (0, 1))
-    assert len(cut.flatten(1).unique(dim=0)) > 190
-    assert len({tuple(i.unique().tolist()) for i in cut}) > 150
+    assert cut.unique().tolist() == [0, 1]
+    assert bool(((cut.mean(dim=(1, 2, 3)) > 0.2) & (cut.mean(dim=(1, 2, 3)) < 0.8)).all())
+    assert all(int(cut.diff(dim=d).abs().sum(dim=d).max()) <= 1 for d in (2, 3))
+    assert len(cut.flatten(1).unique(dim=0)) > 150
 
 
-def test_spliced_images_are_as_many_as_asked_for(tmp_path):
+def test_a_stacked_image_is_two_squeezed_ones():
+    """Of images with a dark first and a bright second half, both halves of both are there."""
+    half = torch.tensor([10.0, 30.0]).repeat_interleave(12)
+    first = (half[:, None] + half[None, :]).expand(100, 1, 24, 24).to(torch.uint8)
+    found = stacked(first, first + 100, np.random.default_rng(0))
+    assert found.dtype == torch.uint8
+    assert found.shape == first.shape
+    above = (found[:, 0, 0, -1] < 100) & (found[:, 0, -1, 0] >= 100)
+    beside = (found[:, 0, 0, -1] >= 100) & (found[:, 0, -1, 0] < 100)
+    assert bool((above ^ beside).all())
+    assert 50 < int(above.sum()) < 85
+    for x, down in zip(found[:, 0].float(), above, strict=True):
+        line = x[:, 0] if down else x[0]
+        mine = line < 100
+        assert 0.3 < mine.float().mean() < 0.7
+        assert bool((mine.int().diff() <= 0).all())
+        for part in (line[mine], line[~mine] - 100):
+            assert part[0] < 25
+            assert part[-1] > 35
+
+
+def test_pairs_are_of_different_classes(tmp_path):
+    """Image i is i everywhere, of class i mod 3: what stands where is what it came from."""
+    x = torch.arange(30, dtype=torch.uint8).view(30, 1, 1, 1).expand(30, 1, 12, 12)
+    given = ImageSet(name="x", images=x.contiguous(), labels=torch.arange(30) % 3)
+    spec = packed(tmp_path / "x.npz", given)
+    for kind in ("spliced", "stacked"):
+        found = data.load(f"{kind}:200@{spec}").images
+        for image in found:
+            first, second = image.unique().tolist()
+            assert first % 3 != second % 3
+        assert len({tuple(i.unique().tolist()) for i in found}) > 130
+
+
+def test_turned_images_are_in_every_position_and_keep_their_labels(tmp_path):
+    given = pictures(80, labels=torch.arange(80) % 2)
+    spec = packed(tmp_path / "x.npz", given)
+    found = data.load(f"turned:0@{spec}")
+    assert torch.equal(found.labels, given.labels)
+    positions = [
+        torch.rot90(given.images.flip(3) if mirrored else given.images, k, (2, 3))
+        for k in range(4)
+        for mirrored in (False, True)
+    ]
+    same = torch.stack([(found.images == x).flatten(1).all(dim=1) for x in positions])
+    assert bool((same.sum(dim=0) == 1).all())
+    assert bool(same.any(dim=1).all())
+    other = data.load(f"turned:1@{spec}").images
+    assert not torch.equal(other, found.images)
+    some = data.load(f"turned:0@{spec}", limit=8).images
+    assert all((x == found.images).flatten(1).all(dim=1).any() for x in some)
+    for bad in ("x", "-1", "1.5"):
+        refused(InputError, "expected turned:SEED", data.load, f"turned:{bad}@{spec}")
+    wide = packed(tmp_path / "wide.npz", pictures(4).to_shape((3, 8, 12)))
+    refused(InputError, "expected square images", data.load, f"turned:0@{wide}")
+
+
+@pytest.mark.parametrize("kind", ["spliced", "stacked"])
+def test_pairs_are_as_many_as_asked_for(kind, tmp_path):
     labels = torch.arange(20) % 2
     spec = packed(tmp_path / "x.npz", pictures(20, labels=labels))
-    found = data.load(f"spliced:33,seed=1@{spec}")
+    found = data.load(f"{kind}:33,seed=1@{spec}")
     assert len(found) == 33
     assert found.labels is None
-    assert torch.equal(data.load(f"spliced:33,seed=1@{spec}").images, found.images)
-    assert not torch.equal(data.load(f"spliced:33,seed=2@{spec}").images, found.images)
-    assert len(data.load(f"spliced:33@{spec}", limit=5)) == 5
+    assert torch.equal(data.load(f"{kind}:33,seed=1@{spec}").images, found.images)
+    assert not torch.equal(data.load(f"{kind}:33,seed=2@{spec}").images, found.images)
+    assert len(data.load(f"{kind}:33@{spec}", limit=5)) == 5
     for bad in ("x", "0", "4,n=3", "4,seed=x"):
-        refused(InputError, "expected spliced:COUNT", data.load, f"spliced:{bad}@{spec}")
+        refused(InputError, f"expected {kind}:COUNT", data.load, f"{kind}:{bad}@{spec}")
     one = packed(tmp_path / "one.npz", pictures(5, labels=torch.zeros(5, dtype=torch.long)))
-    refused(InputError, "at least two classes", data.load, f"spliced:3@{one}")
+    refused(InputError, "at least two classes", data.load, f"{kind}:3@{one}")
     none = packed(tmp_path / "none.npz", pictures(5))
-    refused(InputError, "expected labelled images", data.load, f"spliced:3@{none}")
+    refused(InputError, "expected labelled images", data.load, f"{kind}:3@{none}")
 
 
 def test_balancing_keeps_originals_and_fills_up_every_class(tmp_path):

@@ -34,7 +34,8 @@ def gap(seed, method):
         model.net.score.weight.copy_((net[5].weight[0] - net[5].weight[1])[None])
         model.net.score.bias.copy_((net[5].bias[0] - net[5].bias[1])[None])
     low, high = (v.item() for v in bounds(Head(model), x, Linf(EPS), method))
-    return max(low - least, most - high), (high - low) / (most - least)
+    width = most - least  # 0 where no unit that counts is active anywhere
+    return float(max(low - least, most - high)), float((high - low) / width) if width else 1.0
 
 
 def exact(net, low, high):

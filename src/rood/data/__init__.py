@@ -33,7 +33,7 @@ def load(
         "KIND:ARGUMENT", such as "folder:PATH", "npz:PATH", "digits:inside" or "procedural:noise",
         or a bare path. `rood.data.registry.names()` lists the kinds. Paths may contain ~ and
         $VARIABLES. Some kinds modify another source: "share:0-0.6@SPEC", "patch_shuffle:4@SPEC",
-        "balanced:1000@SPEC", "spliced:3000@SPEC".
+        "balanced:1000@SPEC", "spliced:3000@SPEC", "stacked:3000@SPEC", "turned:0@SPEC".
     shape : (channels, height, width), optional
         Convert the images to this shape; by default they keep their own.
     limit : int, optional

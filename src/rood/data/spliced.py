@@ -1,10 +1,10 @@
 """Halves of two images of different classes: outliers made of the training images."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rood import data
@@ -13,6 +13,7 @@ from rood.data.base import ImageSet, LoadOptions, Source
 from rood.errors import InputError, expect
 
 _FORM = "spliced:COUNT[,seed=0]@SPEC"
+Join = Callable[[Tensor, Tensor, np.random.Generator], Tensor]
 _OFF = 0.15  # of a side: how far from the middle the cut may pass
 
 
@@ -25,34 +26,37 @@ class Spliced(Source):
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
-        count, seed, spec = counted(argument, 1, _FORM)
-        images = data.load(
-            spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
-        )
-        if images.labels is None or int(images.labels.min()) < 0:
-            raise InputError(f"expected labelled images in {spec!r}, got some without a label")
-        classes = len(images.labels.unique())
-        expect(classes >= 2, f"at least two classes in {spec!r}", classes)
-        rng = np.random.default_rng([count, seed])
-        return replace(
-            images,
-            images=spliced(images.images, images.labels.numpy(), count, rng),
-            labels=None,
-            classes=(),
-            files=(),
-            groups=(),
-        ).thin(options.limit)
+        return paired(argument, options, _FORM, spliced)
 
 
-def spliced(
-    x: Tensor, labels: NDArray[np.int64], count: int, rng: np.random.Generator
-) -> Tensor:  # (n, c, h, w) to (count, c, h, w)
-    """Pairs of different classes, cut along random lines."""
-    first = rng.integers(len(x), size=count)
+def paired(argument: str, options: LoadOptions, form: str, join: Join) -> ImageSet:
+    """COUNT images, each made of a pair of different classes, for COUNT[,seed=0]@SPEC."""
+    count, seed, spec = counted(argument, 1, form)
+    images = data.load(spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups)
+    if images.labels is None or int(images.labels.min()) < 0:
+        raise InputError(f"expected labelled images in {spec!r}, got some without a label")
+    labels = images.labels.numpy()
+    classes = len(np.unique(labels))
+    expect(classes >= 2, f"at least two classes in {spec!r}", classes)
+    rng = np.random.default_rng([count, seed])
+    first = rng.integers(len(labels), size=count)
     second = np.array([rng.choice(np.flatnonzero(labels != labels[i])) for i in first])
-    _, _, h, w = x.shape
-    here = _sides(h, w, count, rng)[:, None]  # (count, 1, h, w)
-    return torch.where(here, x[torch.from_numpy(first)], x[torch.from_numpy(second)])
+    x = images.images
+    return replace(
+        images,
+        images=join(x[torch.from_numpy(first)], x[torch.from_numpy(second)], rng),
+        labels=None,
+        classes=(),
+        files=(),
+        groups=(),
+    ).thin(options.limit)
+
+
+def spliced(first: Tensor, second: Tensor, rng: np.random.Generator) -> Tensor:  # (n, c, h, w)
+    """Pairs of images, cut along random lines."""
+    n, _, h, w = first.shape
+    here = _sides(h, w, n, rng)[:, None]  # (n, 1, h, w)
+    return torch.where(here, first, second)
 
 
 def _sides(h: int, w: int, count: int, rng: np.random.Generator) -> Tensor:
