@@ -90,7 +90,7 @@ CLEAN = {
     )
     for name, found in DIGITS.items()
 }  # fmt: skip
-ATTACKED = {"gtsrb-aloe": SIGNS, "gtsrb-ce": SIGNS} | {
+ATTACKED = {"gtsrb-aloe": SIGNS, "gtsrb-ce": replace(SIGNS, attacked=16)} | {
     name: case for name, case in CLEAN.items() if name.startswith("digits")
 }
 
