@@ -3,7 +3,7 @@
 Undefended and robust networks of the zoo, audited as a user would (`rood.audit`): no score hides anything, so
 that a `fail` is a false alarm. Writes docs/results/honest.jsonl, a table of docs/evidence/attack-strength.md.
 `ROOD_DATA=DIR python -m benchmarks.honest [NETWORK ...] [--attack quick] [--limit 32]`; what is there is not
-measured again.
+measured again. Runs side by side write files of their own (`--out`, `--detector`); `--join FILE ...` takes their rows.
 """  # noqa: E501
 
 import argparse
@@ -50,18 +50,22 @@ CASES = {
     "svhn-ce": NUMBERS,
     "svhn-oe": NUMBERS,
     "cifar10-ensemble-0": cifar("1/255"),
+    "cifar10-ce": cifar("1/255"),
+    "cifar10-oe": cifar("1/255"),
+    "cifar10-adv": cifar("1/255"),
     "cifar10-aloe": cifar("1/255"),
+    "cifar10-aloe-8": cifar("8/255"),
     "cifar10-adv-8": cifar("8/255"),
 }
 
 
-def measured(name: str, attack: str, limit: int) -> Iterator[Row]:
+def measured(name: str, detectors: list[str], attack: str, limit: int) -> Iterator[Row]:
     """The attacked AUROCs of a network and the flags that belong to them."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         results = audit(
             name,
-            list(DETECTORS),
+            detectors,
             inside=case.inside,
             outside=case.outside,
             threats=[case.eps],
@@ -74,24 +78,38 @@ def measured(name: str, attack: str, limit: int) -> Iterator[Row]:
                 yield row
 
 
-def main() -> None:
+def measure(rows: Rows, name: str, detectors: list[str], attack: str, limit: int) -> None:
+    """Write what an audit says of the detectors of a network, and print the counts."""
+    found = list(measured(name, detectors, attack, limit))
+    for row in found:
+        rows.write(**asdict(row), attack=attack)
+    aurocs = [r for r in found if r.metric == "auroc"]
+    counts = {v: sum(r.verdict == v for r in aurocs) for v in ("pass", "warn", "fail")}
+    print(f"{name:20s} {attack:8s} {len(aurocs)} AUROCs: {counts}", flush=True)
+
+
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="*", default=list(CASES), metavar="NETWORK")
     parser.add_argument("--attack", choices=("quick", "standard"), default="quick")
+    parser.add_argument("--detector", action="append", choices=DETECTORS, help="may be repeated")
     parser.add_argument("--limit", type=int, default=32, help="images per set")
     parser.add_argument("--out", type=Path, default=RESULTS / "honest.jsonl", help="file of rows")
-    args = parser.parse_args()
+    parser.add_argument("--join", type=Path, nargs="+", help="files of rows to add, instead")
+    args = parser.parse_args(words)
     rows = Rows(args.out, KEY)
-    done = {r["model"] for r in read(args.out) if r["attack"] == args.attack}
-    for name in [n for n in args.networks if n not in done]:
-        found = list(measured(name, args.attack, args.limit))
-        for row in found:
-            rows.write(**asdict(row), attack=args.attack)
-        aurocs = [r for r in found if r.metric == "auroc"]
-        counts = {v: sum(r.verdict == v for r in aurocs) for v in ("pass", "warn", "fail")}
-        print(f"{name:20s} {args.attack:8s} {len(aurocs)} AUROCs: {counts}", flush=True)
+    for row in read(*args.join or ()):
+        if not rows.has(**row):
+            rows.write(**row)
+    if args.join:
+        return
+    done = {(r["model"], r["detector"]) for r in read(args.out) if r["attack"] == args.attack}
+    for name in args.networks:
+        missing = [d for d in args.detector or DETECTORS if (name, d) not in done]
+        if missing:
+            measure(rows, name, missing, args.attack, args.limit)
 
 
 if __name__ == "__main__":

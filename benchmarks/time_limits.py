@@ -1,10 +1,12 @@
 """Claim: `rood audit --time` ends before a fifth more than its limit has passed, on three networks.
 
-    ROOD_DATA=DIR python -m benchmarks.time_limits [--at-once 3] [--time 1m ...] [NETWORK ...]
+    ROOD_DATA=DIR python -m benchmarks.time_limits [--at-once 3] [--time 1m ...] [--out FILE] [NETWORK ...]
+    python -m benchmarks.time_limits --join FILE ...
 
 Wall clock of the command as a user starts it, Python's start and the page included, with the default
 detectors; the command chooses attack and images. One thread for each audit. `--at-once` audits so many
 networks at the same time, for which there must be cores. Three networks after each other take 42 minutes.
+Runs side by side write their points to files of their own, which `--join` judges together.
 """  # noqa: E501
 
 import argparse
@@ -19,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.honest import CASES
-from benchmarks.measure import ROOT, Claim, Point, report, seconds
+from benchmarks.measure import ROOT, Claim, Point, machine, report, seconds
 from rood.evaluation.deadline import seconds as limit
+from tools.markdown import read
 
 BAR = 1.2
 LIMITS = ("1m", "3m", "10m")
@@ -59,34 +62,55 @@ def _chosen(choice: dict[str, Any]) -> Point:
     }
 
 
-def claims(
-    networks: Sequence[str] = NETWORKS, limits: Sequence[str] = LIMITS, at_once: int = 1
-) -> list[Claim]:
-    """For each limit, the network that took most of it."""
+def measured(networks: Sequence[str], limits: Sequence[str], at_once: int) -> list[Point]:
+    """Every network at every limit."""
     with ThreadPoolExecutor(at_once) as pool:
-        found = list(pool.map(lambda n: [audited(n, asked) for asked in limits], networks))
-    made = []
-    for points in zip(*found, strict=True):
-        shares = [p["share"] for p in points]
-        asked = points[0]["limit"]
-        made.append(
-            Claim(
-                f"rood audit --time {asked}: time taken / limit, the slowest network",
-                max(shares),
-                BAR,
-                len(points),
-                max(shares) - min(shares),
-                f"{', '.join(networks)}; default detectors, {at_once} audits at once",
-                points=points,
-            )
-        )
-    return made
+        found = pool.map(lambda n: [audited(n, asked) for asked in limits], networks)
+        return [point for points in found for point in points]
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+def claims(points: Sequence[Point]) -> list[Claim]:
+    """For each limit, the network that took most of it."""
+    of_limit: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda p: limit(p["limit"])):
+        of_limit.setdefault(point["limit"], []).append(point)
+    return [_claim(asked, runs) for asked, runs in of_limit.items()]
+
+
+def _claim(asked: str, runs: Sequence[Point]) -> Claim:
+    shares = [p["share"] for p in runs]
+    return Claim(
+        f"rood audit --time {asked}: time taken / limit, the slowest network",
+        max(shares),
+        BAR,
+        len(runs),
+        max(shares) - min(shares),
+        f"{', '.join(p['network'] for p in runs)}; default detectors, a core for each audit",
+        points=tuple(runs),
+    )
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--time", nargs="+", default=LIMITS)
     parser.add_argument("--at-once", type=int, default=1)
-    args = parser.parse_args()
-    sys.exit(report("time-limits", claims(args.networks, args.time, args.at_once)))
+    parser.add_argument("--out", type=Path, help="write the points to this file alone")
+    parser.add_argument("--join", type=Path, nargs="+", help="files of points, instead of runs")
+    args = parser.parse_args(words)
+    if args.join:
+        points = read(*args.join)
+        runs = [point.pop("run") for point in points]
+        return report("time-limits", claims(points), runs[0])
+    points = measured(args.networks, args.time, args.at_once)
+    if args.out is None:
+        return report("time-limits", claims(points))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text("".join(json.dumps(p | {"run": machine()}) + "\n" for p in points))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,8 +11,21 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import attack, auditing, fitting, gpu, growth, guard, measure, scoring, start
+from benchmarks import (
+    attack,
+    auditing,
+    fitting,
+    gpu,
+    growth,
+    guard,
+    honest,
+    measure,
+    scoring,
+    start,
+    time_limits,
+)
 from benchmarks.measure import Claim
+from rood.evaluation.rows import Row
 
 TINY = {
     "start": lambda: start.claims(runs=1),
@@ -134,3 +147,56 @@ def test_a_script_whose_library_is_missing_is_named_and_passed_over(monkeypatch,
     monkeypatch.setattr(bench, "PEERS", tmp_path / "python")
     assert bench.measure("beside_pytorch_ood") == 0
     assert "make peers" in capsys.readouterr().out
+
+
+def test_time_limits_measured_apart_are_judged_together(tmp_path, monkeypatch, capsys):
+    point = {"seconds": 1.0, "attack": "PGD 20 steps", "images": 50, "detectors": 5}
+    shares = {("a", "1m"): 0.7, ("b", "1m"): 0.9, ("a", "10m"): 1.3}
+    audited = lambda n, asked: {"network": n, "limit": asked, "share": shares[n, asked], **point}
+    monkeypatch.setattr(time_limits, "audited", audited)
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    files = [str(tmp_path / f"{n}-{asked}.jsonl") for n, asked in shares]
+    for file, (n, asked) in zip(files, shares, strict=True):
+        assert time_limits.main([n, "--time", asked, "--out", file]) == 0
+    assert not (tmp_path / "performance-time-limits.jsonl").exists()
+    assert time_limits.main(["--join", *files]) == 1  # 1.3 is over the bar
+    run, one, ten = map(
+        json.loads, (tmp_path / "performance-time-limits.jsonl").read_text().splitlines()
+    )
+    assert run["run"]["torch"] == torch.__version__
+    assert (one["value"], one["runs"], one["holds"]) == (0.9, 2, True)
+    assert (ten["value"], ten["runs"], ten["holds"]) == (1.3, 1, False)
+
+
+def test_honest_rows_measured_apart_are_joined_and_not_measured_again(tmp_path, monkeypatch):
+    asked = []
+
+    def measured(name, detectors, attack, limit):
+        asked.extend((name, d) for d in detectors)
+        for d in detectors:
+            yield Row(
+                model=name,
+                detector=d,
+                dataset="dtd",
+                scenario="attacked",
+                side="both",
+                metric="auroc",
+                value=0.5,
+                low=None,
+                high=None,
+                n_in=limit,
+                n_out=limit,
+                seed=0,
+                verdict="pass",
+            )
+
+    monkeypatch.setattr(honest, "measured", measured)
+    parts = [str(tmp_path / f"{d}.jsonl") for d in ("msp", "knn")]
+    honest.main(["svhn-ce", "--detector", "msp", "--out", parts[0]])
+    honest.main(["svhn-ce", "--detector", "knn", "--out", parts[1]])
+    whole = str(tmp_path / "all.jsonl")
+    honest.main(["--join", *parts, *parts, "--out", whole])
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 2
+    asked.clear()
+    honest.main(["svhn-ce", "--out", whole])
+    assert asked == [("svhn-ce", d) for d in honest.DETECTORS if d not in ("msp", "knn")]
