@@ -1,14 +1,17 @@
 """Every detector, measured alike: clean, corrupted, cost, memory, and both sides attacked.
 
-    python -m benchmarks.choosing clean|cost|attacked [--detectors NAME,...] [--reverse]
+    python -m benchmarks.choosing clean|cost|attacked [NETWORK ...] [--detectors NAME,...]
+    python -m benchmarks.choosing join FILE ...
 
 Networks are those of the zoo, images the packs of ROOD_DATA and the folder ROOD_CIFAR10; those that
 need a network of their own are measured on digits, which need nothing. Each detector adds a row to
-docs/results/choosing.jsonl as soon as it is measured; what is there is not measured again.
-`make generate` makes docs/how-to/choose-detector.md of it.
+docs/results/choosing.jsonl as soon as it is measured; what is there is not measured again. Runs
+with an --out each may go side by side; `join` puts their rows together. `make generate` makes
+docs/how-to/choose-detector.md of them.
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,7 +78,10 @@ class Case:
     )
 
 
-SIGNS = Case(PACK.format("gtsrb_test5k"), (), ("svhn_test5k",), train=PACK.format("gtsrb_train8k"))
+SIGNS = Case(
+    PACK.format("gtsrb_test5k"), (), ("svhn_test5k",),
+    train=PACK.format("gtsrb_train8k"), attacked=48,
+)  # fmt: skip
 CLEAN = {
     "cifar10-ce": Case(
         "cifar10:test",
@@ -245,19 +251,31 @@ def attacked(network: str, case: Case, wanted: list[str]) -> Iterator[dict]:
 PARTS = {"clean": (clean, CLEAN), "cost": (cost, CLEAN), "attacked": (attacked, ATTACKED)}
 
 
+def join(files: list[Path], out: Path) -> None:
+    """Put the rows of several files into one, in the order of parts, networks and detectors."""
+    there = [out] if out.exists() else []
+    lines = [line for f in [*there, *files] for line in f.read_text().splitlines()]
+    found = {tuple(row[k] for k in KEY): row for row in map(json.loads, lines)}  # the last one
+    networks = list(CLEAN) + [n for n in ATTACKED if n not in CLEAN]
+    place = lambda key: (list(PARTS).index(key[0]), networks.index(key[1]), key[2])
+    out.write_text("".join(json.dumps(found[k]) + "\n" for k in sorted(found, key=place)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK")
+    parser.add_argument("part", choices=[*PARTS, "join"])
+    parser.add_argument("which", nargs="*", metavar="NETWORK", help="else all; of join, the files")
     parser.add_argument("--detectors", default="", help="by name, with commas; else all")
     parser.add_argument("--reverse", action="store_true", help="begin with the last one")
     parser.add_argument("--out", type=Path, default=FILE, help="file of rows")
     args = parser.parse_args()
+    if args.part == "join":
+        return join(list(map(Path, args.which)), args.out)
     measure, cases = PARTS[args.part]
     rows = Rows(args.out, KEY)
-    for network in args.networks or cases:
+    for network in args.which or cases:
         case = cases[network]
         names = [
             n

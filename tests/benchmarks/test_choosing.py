@@ -1,5 +1,6 @@
 """The benchmark behind the choice of a detector, on a few digits."""
 
+import json
 from dataclasses import replace
 
 from benchmarks import choosing
@@ -33,3 +34,20 @@ def test_attacked_rows_have_every_side():
     assert row["both"] <= min(row["inside"], row["outside"]) <= row["none"]
     assert row["low"] <= row["both"] <= row["high"]
     assert row["n"] == 6
+
+
+def test_rows_of_runs_side_by_side_are_joined_in_one_order(tmp_path):
+    def write(name, *rows):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        return path
+
+    def row(part, network, detector, **more):
+        return {"part": part, "network": network, "detector": detector, **more}
+
+    attacked = row("attacked", "gtsrb-aloe", "msp")
+    old, new = (row("clean", "cifar10-ce", "knn", n=n) for n in (1, 2))
+    first = row("clean", "cifar10-ce", "energy")
+    out = write("all.jsonl", attacked, old)
+    choosing.join([write("b.jsonl", new), write("a.jsonl", first)], out)
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [first, new, attacked]
