@@ -32,7 +32,7 @@ def test_the_operations_give_what_the_network_gives(name):
         ("cifar_resnet", {"depth": 8}),
         ("resnet18", {"width": 4}),
         ("resnet18", {"width": 4, "stem": "large"}),
-        ("preact_resnet18", {"width": 4}),
+        ("preact_resnet", {"width": 4}),
         ("wide_resnet", {"depth": 10, "widen": 1}),
         ("densenet_bc", {"depth": 10, "growth": 4}),
     ],

@@ -233,3 +233,24 @@ def test_paths_may_name_variables(tmp_path, monkeypatch):
     words = "expected the environment variable NOWHERE to be set, as '$NOWHERE/x.npz' needs it"
     refused(DataError, words, data.load, "npz:$NOWHERE/x.npz")
     refused(DataError, "variable NOWHERE to be set", data.load, "folder:$NOWHERE/x")
+
+
+def test_joined_sources_are_one_after_the_other(tmp_path):
+    a, b = made(tmp_path / "a.npz", 3), made(tmp_path / "b.npz", 5)
+    whole = data.load(f"joined:{a},{b}")
+    first, second = data.load(a), data.load(b)
+    assert torch.equal(whole.images, torch.cat([first.images, second.images]))
+    assert torch.equal(whole.labels, torch.cat([first.labels, second.labels]))
+    assert whole.classes == first.classes
+    assert len(data.load(f"joined:{a},{b}", limit=4)) == 4
+    refused(InputError, "at least two sources", data.load, f"joined:{a}")
+    other = made(tmp_path / "c.npz", 2, classes=("x", "y", "z"))
+    refused(InputError, "sources of the same classes", data.load, f"joined:{a},{other}")
+
+
+def made(path, n, classes=("cat", "dog")):
+    """Images in an archive, with labels."""
+    source = np.random.default_rng(n)
+    images = source.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)
+    np.savez(path, images=images, labels=np.arange(n) % 2, classes=np.array(classes))
+    return f"npz:{path}"

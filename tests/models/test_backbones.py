@@ -49,7 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "leaky_cnn": {"width": 4, "features": 8},
     "plain_cnn": {"width": 4, "features": 8},
-    "preact_resnet18": {"width": 4, "norm": "group"},
+    "preact_resnet": {"width": 4, "norm": "group", "depths": (1, 2)},
     "resnet18": {"width": 4, "norm": "instance", "stem": "large"},
     "resnet34": {"width": 4, "norm": "group", "stem": "large"},
     "small_cnn": {"width": 4, "features": 8},
@@ -67,7 +67,7 @@ PUBLISHED = [
     ("densenet_bc", {"classes": 10}, 769_162),
     ("densenet_bc", {"classes": 43}, 780_481),
     ("densenet_bc", {"classes": 100}, 800_032),
-    ("preact_resnet18", {"classes": 10}, 11_172_170),
+    ("preact_resnet", {"classes": 10}, 11_172_170),
     ("resnet18", {"classes": 10}, 11_173_962),
     ("resnet18", {"classes": 100}, 11_220_132),
     ("resnet18", {"classes": 1000, "stem": "large"}, 11_689_512),
@@ -403,13 +403,21 @@ def plain_wide_resnet(p: Plain, x: Tensor) -> Tensor:
     return p.linear(means(p.bn(x, "norm").clamp(min=0)), "head")
 
 
-def plain_preact_resnet18(p: Plain, x: Tensor) -> Tensor:
+def plain_preact_resnet(p: Plain, x: Tensor) -> Tensor:
+    return plain_preact(p, x, blocks=8, halved=(2, 4, 6))
+
+
+def plain_uneven_preact_resnet(p: Plain, x: Tensor) -> Tensor:
+    return plain_preact(p, x, blocks=5, halved=(1, 3))
+
+
+def plain_preact(p: Plain, x: Tensor, blocks: int, halved: tuple[int, ...]) -> Tensor:
     def silu(z: Tensor) -> Tensor:
         return z / (1 + (-z).exp())
 
     x = p.conv(x, "stem")
-    for i in range(8):
-        block, stride = f"blocks.{i}", 2 if i in (2, 4, 6) else 1
+    for i in range(blocks):
+        block, stride = f"blocks.{i}", 2 if i in halved else 1
         a = silu(p.bn(x, f"{block}.norm1"))
         f = silu(p.bn(p.conv(a, f"{block}.conv1", stride), f"{block}.norm2"))
         x = p.conv(a, f"{block}.project", stride) if stride == 2 else x
@@ -444,7 +452,8 @@ def plain_vgg13(p: Plain, x: Tensor) -> Tensor:
     ("name", "settings", "plain"),
     [
         ("resnet18", {"width": 4}, plain_resnet18),
-        ("preact_resnet18", {"width": 4}, plain_preact_resnet18),
+        ("preact_resnet", {"width": 4}, plain_preact_resnet),
+        ("preact_resnet", {"width": 4, "depths": [1, 2, 2]}, plain_uneven_preact_resnet),
         ("wide_resnet", {"depth": 16, "widen": 2}, plain_wide_resnet),
         ("densenet_bc", {"depth": 16, "growth": 4}, plain_densenet_bc),
         ("vgg13", {"width": 4}, plain_vgg13),

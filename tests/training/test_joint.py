@@ -86,7 +86,7 @@ def test_head_is_linear_in_the_features(toy):
     torch.testing.assert_close(out.logits, toy.model(toy.inside).logits)  # the classes stay
 
 
-SMALL = {"preact_resnet18": {"width": 4}, "wide_resnet": {"depth": 10, "widen": 1}, "small_cnn": {}}
+SMALL = {"preact_resnet": {"width": 4}, "wide_resnet": {"depth": 10, "widen": 1}, "small_cnn": {}}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -23,7 +23,8 @@ class Procedural(Source):
     """KIND[,n=1000][,seed=0]: computed images, which need no file.
 
     KIND: noise, gaussian, colour_noise, constant, blobs, stripes, checkerboard, spiral, fractals,
-    dead_leaves, strokes. Kind, seed and shape determine the images; a smaller n gives the first.
+    dead_leaves, strokes, signs. Kind, seed and shape determine the images; a smaller n gives the
+    first.
     """
 
     def read(self, argument: str, options: LoadOptions) -> ImageSet:
@@ -169,9 +170,37 @@ def _fractals(rng: Generator, size: _Size) -> _Pixels:
 def _strokes(rng: Generator, size: _Size) -> _Pixels:
     """Three bent lines on black, about as thick as handwriting."""
     n, c, h, w = size
+    distance = _bent_lines(rng, size, 3)
+    half = rng.uniform(0.02, 0.05, (n, 1, 1))
+    ink = np.clip((half - distance) * min(h, w) + 0.5, 0, 1)  # edges one pixel wide
+    return ink[:, None] * rng.uniform(0.7, 1, (n, c, 1, 1))
+
+
+def _signs(rng: Generator, size: _Size) -> _Pixels:
+    """One or two thick bent lines in a colour on a shaded ground, more or less blurred."""
+    n, _, h, w = size
+    distance = np.where(
+        rng.random((n, 1, 1)) < 0.5, _bent_lines(rng, size, 1), _bent_lines(rng, size, 2)
+    )
+    half = rng.uniform(0.04, 0.1, (n, 1, 1))
+    ink = np.clip((half - distance) * min(h, w) + 0.5, 0, 1)
+    x = _two_colours(rng, size, ink)
+    y, z = _grid(h, w)
+    slope = rng.uniform(-0.3, 0.3, (2, n, 1, 1))
+    x = x + (slope[0] * (y - 0.5) + slope[1] * (z - 0.5))[:, None]
+    for image, width in zip(x, rng.uniform(0, 1 / 24, n) * h, strict=True):
+        gaussian_filter(image, (0, width, width), output=image, mode="nearest")
+    low, high = np.sort(rng.uniform(0, 1, (2, n, 1, 1, 1)), axis=0)  # contrast
+    high = np.maximum(high, low + 0.25)
+    return np.clip(low + (high - low) * x, 0, 1)
+
+
+def _bent_lines(rng: Generator, size: _Size, lines: int) -> NDArray[np.float64]:
+    """The distance of every pixel to the nearest of some lines of three pieces."""
+    n, _, h, w = size
     gy, gx = _grid(h, w)
     distance = np.full((n, h, w), np.inf)
-    for _ in range(3):
+    for _ in range(lines):
         corners = rng.uniform(0.1, 0.9, (4, 2, n, 1, 1))
         for (ay, ax), (by, bx) in pairwise(corners):
             vy, vx = by - ay, bx - ax
@@ -179,9 +208,7 @@ def _strokes(rng: Generator, size: _Size) -> _Pixels:
             along = np.clip(along, 0, 1)
             gap = np.hypot(gy - ay - along * vy, gx - ax - along * vx)
             distance = np.minimum(distance, gap)
-    half = rng.uniform(0.02, 0.05, (n, 1, 1))
-    ink = np.clip((half - distance) * min(h, w) + 0.5, 0, 1)  # edges one pixel wide
-    return ink[:, None] * rng.uniform(0.7, 1, (n, c, 1, 1))
+    return distance
 
 
 def _grid(h: int, w: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -211,4 +238,5 @@ KINDS: dict[str, Callable[[Generator, _Size], _Pixels]] = {
     "fractals": _fractals,
     "constant": _constant,
     "strokes": _strokes,
+    "signs": _signs,
 }

@@ -1,14 +1,12 @@
 """Outliers to train against: sources joined, without ID classes, ID images and test images."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-
-import torch
 
 from rood import data
 from rood.data.base import ImageSet
 from rood.data.contamination import equal, resembles, without_classes
+from rood.data.joined import listed, together
 from rood.errors import DataError
 
 
@@ -24,18 +22,12 @@ def load(
         without_classes(data.load(s, shape=images.shape, skip_bad=skip_bad), images.classes)
         for s in listed(spec)
     ]
-    joined = without_repeats(_joined(parts), images, unseen)
+    joined = without_repeats(together(parts), images, unseen)
     if not len(joined):
         raise DataError(
             f"expected outliers in {spec!r}, but none is left: {'; '.join(joined.notes)}"
         )
     return joined
-
-
-def listed(spec: str) -> list[str]:
-    """The specs in SPEC,SPEC: a comma separates them where a kind of source follows."""
-    kinds = "|".join(map(re.escape, data.registry.files))
-    return [s.strip() for s in re.split(rf",(?=\s*(?:{kinds}):)", spec)]
 
 
 def without_repeats(
@@ -52,12 +44,3 @@ def without_repeats(
         if n := int(drop.sum()):
             notes.append(f"{n} {'image' if n == 1 else 'images'} left out: {what}")
     return replace(outliers.take(~(exact | near)), notes=tuple(notes))
-
-
-def _joined(parts: Sequence[ImageSet]) -> ImageSet:
-    if len(parts) == 1:
-        return replace(parts[0], labels=None, classes=(), files=())
-    eight_bit = all(p.images.dtype == torch.uint8 for p in parts)
-    images = torch.cat([p.images if eight_bit else p.pixels() for p in parts])
-    notes = tuple(f"{p.name}: {note}" for p in parts for note in p.notes)
-    return ImageSet(name="+".join(p.name for p in parts), images=images, notes=notes)

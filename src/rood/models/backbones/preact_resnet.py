@@ -1,30 +1,40 @@
-"""Pre-activation ResNet-18 with a smooth activation, for 32x32 images."""
+"""Pre-activation residual networks with a smooth activation, for 32x32 images."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from rood.errors import expect
 from rood.models.backbones._norm import Norm, normaliser
 from rood.models.backbones.base import Backbone
 from rood.shapes import Images, Logits
 
 
-class PreActResNet18(Backbone):
-    """Eight pre-activation blocks in four stages, 64 to 512 channels, with SiLU.
+class PreActResNet(Backbone):
+    """Stages of pre-activation blocks with SiLU; each but the first halves the map.
+
+    Channels double from stage to stage; two blocks in each of four make a ResNet-18.
 
     He et al., *Identity Mappings in Deep Residual Networks*, ECCV 2016, arXiv:1603.05027. Smooth
     activations help robust training: Xie et al., *Smooth Adversarial Training*, arXiv:2006.14536.
     """
 
     def __init__(
-        self, *, classes: int = 10, channels: int = 3, width: int = 64, norm: Norm = "batch"
+        self,
+        *,
+        classes: int = 10,
+        channels: int = 3,
+        width: int = 64,
+        depths: list[int] | tuple[int, ...] = (2, 2, 2, 2),  # blocks in each stage
+        norm: Norm = "batch",
     ) -> None:
         super().__init__(classes=classes, channels=channels)
+        expect(min(depths, default=0) > 0, "at least one block in each stage", list(depths))
         self.stem = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         blocks, before = [], width
-        for stage in range(4):
+        for stage, depth in enumerate(depths):
             after = width * 2**stage
-            for i in range(2):
+            for i in range(depth):
                 blocks.append(_Block(before, after, 2 if stage and not i else 1, norm))
                 before = after
         self.blocks = nn.Sequential(*blocks)
