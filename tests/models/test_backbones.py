@@ -48,7 +48,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "centroids": 2,
     },
     "leaky_cnn": {"width": 4, "features": 8},
-    "plain_cnn": {"width": 4, "features": 8},
+    "plain_cnn": {"width": 4, "features": 8, "side": 6, "depth": 1},
     "preact_resnet": {"width": 4, "norm": "group", "depths": (1, 2)},
     "resnet18": {"width": 4, "norm": "instance", "stem": "large"},
     "resnet34": {"width": 4, "norm": "group", "stem": "large"},

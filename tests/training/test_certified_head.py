@@ -126,6 +126,30 @@ def test_loss_is_the_formula_along_the_ramps(done, clean, eps, crown):
     assert found.item() == pytest.approx(float(wanted), abs=1e-4)
 
 
+def test_one_side_is_bounded_alone_where_it_is_asked_for():
+    """The loss of the images is the clean one, that of the outliers the bounded one."""
+    model, batch = network(), given()
+    alone = CertifiedHead(eps=EPS, weight=0.5, expose=0.0, sides="outside", crown=0.0)
+    with torch.no_grad():
+        out = model(batch.x)
+    far = [by_hand(model, o, 1.0, EPS, 0.0) for o in batch.outliers]
+    wanted = cross_entropy(out.logits, batch.y) + softplus(out.head).mean()
+    wanted = wanted + 0.5 * softplus(-torch.tensor(far)).mean()
+    found = alone.loss(model, batch, generator(0, "loss"))
+    assert found.item() == pytest.approx(float(wanted), abs=1e-4)
+    without = replace(alone, classes=0.0).loss(model, batch, generator(0, "loss"))
+    classes = cross_entropy(out.logits, batch.y).item()
+    assert found.item() - without.item() == pytest.approx(classes, abs=1e-6)
+
+
+@pytest.mark.parametrize("done", [0.0, 0.2, 0.9])
+@pytest.mark.parametrize("crown", [0.0, 1.0])
+def test_a_recorded_step_reads_how_much_is_done_from_a_tensor(done, crown):
+    model, objective = network(), CertifiedHead(eps=EPS, kappa=0.1, crown=crown)
+    loss = lambda done: objective.loss(model, given()._replace(done=done), generator(0, "loss"))
+    assert loss(torch.tensor(done)).item() == pytest.approx(loss(done).item(), rel=1e-6)
+
+
 def test_no_attack_makes_the_loss_of_the_head_larger():
     model, batch = network().float(), given()
     batch = batch._replace(x=batch.x.float(), outliers=batch.outliers.float())
@@ -203,9 +227,12 @@ def test_the_loop_says_how_much_is_done():
     assert shares == [0.0, 0.25, 0.5, 0.75]
 
 
-@pytest.mark.parametrize("wrong", [{"ramp": 1.5}, {"kappa": -0.1}, {"crown": 2.0}, {"weight": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"ramp": 1.5}, {"kappa": -0.1}, {"crown": 2.0}, {"weight": -1}, {"classes": -1.0}]
+)
 def test_options_are_checked(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
+    said = "weight" if "classes" in wrong else next(iter(wrong))
+    with pytest.raises(InputError, match=said):
         replace(FULL, **wrong)
 
 

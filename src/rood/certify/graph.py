@@ -60,11 +60,15 @@ def trace(model: Model, shape: Shape) -> Operations:
 
     The constants of the graph are the network's own tensors, so that gradients reach its weights.
     What depends on the numbers of an image, beyond the layers that are known, is not covered:
-    then `CapabilityError` names it.
+    then `CapabilityError` names it. While a CUDA graph is recorded, nothing may be copied from or
+    to the host: then the operations are not compared with the network again.
     """
-    like = model.mean
-    x = torch.rand(TRIED, *shape, generator=generator(0, "trace")).to(like)
-    model.confirm(x)
+    like, recording = model.mean, _recording(model.mean)
+    if recording:
+        x = like.new_zeros(TRIED, *shape)
+    else:
+        x = torch.rand(TRIED, *shape, generator=generator(0, "trace")).to(like)
+        model.confirm(x)
     tape = _Tape(x)
     with _named(model.net, tape), tape:
         out = model(x)
@@ -77,8 +81,13 @@ def trace(model: Model, shape: Shape) -> Operations:
         None if out.head is None else tape.place(out.head),
     )
     graph = _folded(graph)
-    _check(graph, x, [out.logits, out.features, *([] if out.head is None else [out.head])])
+    if not recording:
+        _check(graph, x, [out.logits, out.features, *([] if out.head is None else [out.head])])
     return graph
+
+
+def _recording(like: Tensor) -> bool:
+    return like.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _folded(graph: Operations) -> Operations:

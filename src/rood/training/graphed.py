@@ -32,7 +32,8 @@ class Graphed:
             self.record(batch)
         assert self.batch is not None
         for name, value in _tensors(self.batch).items():
-            value.copy_(getattr(batch, name))
+            given = getattr(batch, name)
+            value.copy_(given) if isinstance(given, Tensor) else value.fill_(given)
         self.source.manual_seed(noise.initial_seed())
         self.graph.replay()
         return self.loss
@@ -40,7 +41,8 @@ class Graphed:
     def record(self, batch: Batch) -> None:
         """Warm up, restore the buffers, and capture the passes."""
         outliers = None if batch.outliers is None else batch.outliers.clone()
-        self.batch = Batch(batch.x.clone(), batch.y.clone(), outliers)
+        done = torch.full((), float(batch.done), device=batch.x.device)
+        self.batch = Batch(batch.x.clone(), batch.y.clone(), outliers, done=done)
         self.source = torch.Generator(batch.x.device)
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(self.source)

@@ -123,8 +123,7 @@ def _passes(now: State, objective: Objective, feed: Feed) -> Passes:
         loss.backward()
         return loss.detach()
 
-    changing = objective.has_memory or objective.scheduled
-    recorded = feed.settings.graph and feed.device.type == "cuda" and not changing
+    recorded = feed.settings.graph and feed.device.type == "cuda" and not objective.has_memory
     return Graphed(passes, now.model) if recorded else passes
 
 

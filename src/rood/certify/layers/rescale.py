@@ -59,8 +59,8 @@ class Rescale(Affine):
     def _of(cls, call: Call, factor: Any, shift: Any) -> "Rescale":
         if call.sources[0].shape != call.shape:
             raise call.refusal("a constant that enlarges a map")
-        given = [v if isinstance(v, Tensor) else torch.tensor(v) for v in (factor, shift)]
         like = next((v for v in (factor, shift) if isinstance(v, Tensor)), torch.empty(()).double())
+        given = [v if isinstance(v, Tensor) else like.new_full((), v) for v in (factor, shift)]
         missing = [1 + len(call.shape) - v.ndim for v in given]
         k, b = (v.to(like).view(*(1,) * m, *v.shape) for v, m in zip(given, missing, strict=True))
         return cls(k, b, call.shape)

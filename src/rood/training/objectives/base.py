@@ -21,7 +21,8 @@ class Batch(NamedTuple):
     y: Labels
     outliers: Float[Tensor, "o c h w"] | None = None
     memory: nn.Module | None = None  # what the objective keeps between steps
-    done: float = 1.0  # share of the training before this step
+    # share of the training before this step; a tensor where steps are recorded as a CUDA graph
+    done: float | Float[Tensor, ""] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,6 @@ class Objective(ABC):
 
     needs_outliers: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False  # True: `begin` makes what it keeps between steps
-    scheduled: ClassVar[bool] = False  # True: the loss depends on the share of the training done
 
     def begin(self, model: Model, some: Batch, generator: Generator) -> nn.Module | None:
         """Make the memory, which the loop saves and `compute` updates.
