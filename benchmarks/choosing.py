@@ -44,7 +44,7 @@ PACK = "npz:$ROOD_DATA/{}.npz"
 SEVERITY = 3
 BATCH = 100
 INNER = ("ensemble", "deep_ensemble", "low_resolution")  # made of others: an example of them
-WITHOUT = ("clip",)  # no weights of it are to be had here
+WITHOUT = ("clip", "mcm", "neglabel")  # no weights of CLIP are to be had here
 
 # on digits: the network each of these needs, and three to compare with on the classifiers
 DIGITS = {

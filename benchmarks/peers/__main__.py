@@ -126,6 +126,11 @@ def fitted(w: World, name: str, other: Any, options: dict[str, Any], **more: Any
 
 def feature_pairs(w: World) -> Iterator[Pair]:
     pair = partial(fitted, w)
+    for t in (1.0, 0.1):
+        other = peer.MCM(w.encoder, w.head.weight.detach(), temperature=t)
+        yield Pair(
+            "mcm", "MCM", w.ours("mcm", temperature=t).score, other.predict, {"temperature": t}
+        )
     ridge = w.ours("mahalanobis").ridge_.item()
     yield pair(
         "mahalanobis",
@@ -359,7 +364,6 @@ def only_theirs(w: World) -> Iterator[tuple[str, Score]]:
         peer.GMM(w.encoder),
         peer.GradUncertainty(w.net),
         peer.LTS(w.encoder, w.head),
-        peer.MCM(w.encoder, text_embeddings=w.model.head.weight.detach()),
         peer.PNML(w.encoder, w.head),
         peer.WeightedEBO(w.net, torch.ones(w.model.classes)),
     ]

@@ -85,7 +85,8 @@ SOFTER = (0.0057, 0.0679, 0.8533, 0.0679, 0.0057)
 
 # need a network of their own
 NOT_OF_A_CLASSIFIER = {
-    "autoencoder", "ccu", "clip", "complexity", "glow", "jem", "jem_gradient", "jem_softmax",
+    "autoencoder", "ccu", "clip", "complexity", "glow", "jem", "jem_gradient", "jem_softmax", "mcm",
+    "neglabel",
 }  # fmt: skip
 
 

@@ -176,10 +176,17 @@ def test_the_words_are_an_ordinary_classifier_to_other_detectors(model, x):
 # refusals
 
 
-@pytest.mark.parametrize(("inside", "outside"), [([], ["a"]), (["a"], [])])
-def test_words_are_needed_on_both_sides(inside, outside):
-    with pytest.raises(InputError, match="at least one ID word and one OOD word"):
+@pytest.mark.parametrize(("inside", "outside"), [([], ["a", "b"]), (["a"], [])])
+def test_an_id_word_and_two_words_in_all_are_needed(inside, outside):
+    with pytest.raises(InputError, match="at least one ID word, and two words in all, got"):
         zero_shot("nowhere", inside=inside, outside=outside)
+
+
+def test_id_words_alone_make_a_classifier_but_leave_clip_nothing_to_compare_with(folder, x):
+    model = zero_shot(folder, inside=IN)
+    assert model(x).logits.shape == (6, 2)
+    with pytest.raises(InputError, match="expected 1 to 1 ID words of 2 words, got 2"):
+        CLIP(model, inside=2)
 
 
 def copy_without(folder, place, *prefixes):
@@ -199,7 +206,7 @@ def test_a_folder_that_is_no_clip_is_refused_in_one_sentence(what, folder, tmp_p
         copy_without(folder, name, "preprocessor")
     with pytest.raises(CapabilityError) as e:
         zero_shot(name, inside=IN, outside=OUT)
-    assert str(e.value).startswith(f"expected a CLIP model at {str(name)!r}, got: ")
+    assert str(e.value).startswith(f"expected a CLIP or SigLIP model at {str(name)!r}, got: ")
     assert "\n" not in str(e.value)
 
 

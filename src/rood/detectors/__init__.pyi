@@ -31,11 +31,13 @@ from rood.detectors.mahalanobis import Mahalanobis as Mahalanobis
 from rood.detectors.mahalanobis_plus_plus import MahalanobisPlusPlus as MahalanobisPlusPlus
 from rood.detectors.max_logit import MaxLogit as MaxLogit
 from rood.detectors.mc_dropout import MCDropout as MCDropout
+from rood.detectors.mcm import MCM as MCM
 from rood.detectors.mirrored import Mirrored as Mirrored
 from rood.detectors.msp import MSP as MSP
 from rood.detectors.nac import NAC as NAC
 from rood.detectors.nci import NCI as NCI
 from rood.detectors.neco import NECO as NECO
+from rood.detectors.neglabel import NegLabel as NegLabel
 from rood.detectors.nnguide import NNGuide as NNGuide
 from rood.detectors.odin import ODIN as ODIN
 from rood.detectors.openmax import OpenMax as OpenMax
