@@ -1,6 +1,7 @@
 """JSON and TOML of strangers: no larger, deeper or odder than what people and rood write."""
 
 import json
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -46,9 +47,13 @@ def tensor_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     head.pop("__metadata__", None)
     found, ends = {}, [0]
     for name, about in head.items():
-        kind, shape, (_, end) = (about[k] for k in ("dtype", "shape", "data_offsets"))
-        if not isinstance(kind, str) or not all(type(d) is int and d >= 0 for d in (*shape, end)):
+        kind, shape, (start, end) = (about[k] for k in ("dtype", "shape", "data_offsets"))
+        numbers = (*shape, start, end)
+        if not isinstance(kind, str) or not all(type(d) is int and d >= 0 for d in numbers):
             raise ValueError(f"expected a type and a shape of {name!r}")
+        # of at least a bit each; torch counts the elements of empty tensors too
+        if math.prod(shape) > 8 * (end - start) or math.prod(d or 1 for d in shape) >= 2**63:
+            raise ValueError(f"expected {name!r} of the shape that its bytes have, got {shape}")
         found[name] = kind, tuple(shape)
         ends.append(end)
     if max(ends) != size - 8 - n:

@@ -151,6 +151,11 @@ def _tensors() -> list[Entry]:
         for name in names
         for kind in kinds
     ]
+    found += [
+        Entry(name, f"a side of {n}", replaced(rb'"shape":\[\d+', b'"shape":[%d' % n))
+        for name in names
+        for n in (2**40, 2**63, 2**64 - 1)
+    ]
     return found + [
         Entry(name, f"header of {n} bytes", header(n)) for name in names for n in (0, 2**40, 2**63)
     ]
@@ -200,12 +205,12 @@ def text(content: str) -> Callable[[Path], None]:
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
-    """Other bytes of a header; the length in front of it fits again."""
+    """Other bytes of a header where `old`, a pattern, matches; the length in front fits again."""
 
     def change(path: Path) -> None:
         raw = path.read_bytes()
         (n,) = struct.unpack("<Q", raw[:8])
-        head = raw[8 : 8 + n].replace(old, new, 1)
+        head = re.sub(old, new, raw[8 : 8 + n], count=1)
         path.write_bytes(struct.pack("<Q", len(head)) + head + raw[8 + n :])
 
     return change
