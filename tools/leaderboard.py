@@ -2,6 +2,12 @@
 
 `make leaderboard` writes it into build/leaderboard. Nothing is typed by hand: each number is a row of
 a receipt, lowered by the breaks in it.
+
+    python -m tools.leaderboard [DIR]                  build the site
+    python -m tools.leaderboard strip RECEIPT          leave attacked images and weights out of it
+    python -m tools.leaderboard restore RECEIPT FULL   put them back from a full copy
+    python -m tools.leaderboard add RECEIPT [FOUND]    make it an entry; FOUND: rood verify --json
+    python -m tools.leaderboard --checked ID TIER      note that rood verify has passed today
 """
 
 import csv
@@ -25,6 +31,7 @@ from rood.evaluation.rows import Row
 from rood.receipts.breaking import breaks, lowered_rows
 from rood.receipts.finding import TIERS
 from rood.receipts.receipt import Receipt
+from rood.receipts.stripping import restore, strip
 from rood.receipts.verify import verify
 from rood.report import write_report
 from rood.report.templating import embedded
@@ -32,6 +39,7 @@ from rood.threat import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "leaderboard"
+FREE = ("digits:", "procedural:")  # images that may be copied
 COPIED = ("entry.json", "rows.jsonl", "manifest.json")
 
 
@@ -274,10 +282,52 @@ def _report(receipt: Receipt, to: Path) -> None:
         shutil.rmtree(to / part, ignore_errors=True)
 
 
+def add(source: Path, found: Path | None, day: str, folder: Path = FOLDER) -> Path:
+    """Make a receipt an entry without images and weights; `found` is what rood verify --json told.
+
+    Receipts of images that rood ships keep theirs, so that everybody can score them again.
+    """
+    receipt, tier = Receipt(source), "schema"
+    if found is not None:
+        told = json.loads(found.read_text())
+        if (told["receipt"], told["verdict"]) != (receipt.digest, "verified"):
+            raise SystemExit(f"{found}: expected that {source.name} was verified, it was not")
+        tier = told["tier"]
+    if wrong := [str(f) for f in verify(source) if f.status == "fail"]:
+        raise SystemExit(f"{source.name}: {wrong[0]}")
+    to = folder / "entries" / source.name
+    shutil.copytree(source, to)
+    if not all(spec.startswith(FREE) for spec in _specs(receipt)):
+        strip(Receipt(to))
+    record(to, tier, day)
+    return to
+
+
+def _specs(receipt: Receipt) -> list[str]:
+    named = receipt.entry.named
+    return [named.inside, *named.outside.values()]
+
+
+def main(words: list[str]) -> None:
+    """Build the site, or do one of the things in the module's text."""
+    day = date.today().isoformat()
+    match words:
+        case ["--checked", name, tier]:
+            record(FOLDER / "entries" / name, tier, day)
+        case ["strip", receipt]:
+            strip(Receipt(Path(receipt)))
+        case ["restore", receipt, full]:
+            restore(Receipt(Path(receipt)), Path(full))
+        case ["add", receipt, *found] if len(found) < 2:
+            print(add(Path(receipt), Path(found[0]) if found else None, day))
+        case [] | [_]:
+            target = Path(words[0]) if words else ROOT / "build" / "leaderboard"
+            made = build(target)
+            count = len({x.entry for x in made})
+            print(f"{target / 'index.html'}: {count} receipts, {len(made)} lines")
+        case _:
+            raise SystemExit(__doc__)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--checked"]:  # --checked ID TIER, after rood verify has passed
-        record(FOLDER / "entries" / sys.argv[2], sys.argv[3], date.today().isoformat())
-        raise SystemExit
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "leaderboard"
-    made = build(target)
-    print(f"{target / 'index.html'}: {len({x.entry for x in made})} receipts, {len(made)} lines")
+    main(sys.argv[1:])

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lies import LIES, THREAT, attacked_image, copied, edited, measured, sealed_again
+from lies import LIES, THREAT, attacked_image, copied, edited, measured, recounted, sealed_again
 
-from rood.errors import CapabilityError, UnknownNameError
-from rood.receipts.entry import sealed
+import rood
+from rood.errors import CapabilityError, RoodWarning, UnknownNameError
+from rood.models import checkpoint
+from rood.receipts.entry import misnamed, sealed
 from rood.receipts.receipt import Receipt
 from rood.receipts.recount import differences
 from rood.receipts.rescoring import Given, Witness
@@ -128,3 +130,40 @@ def test_a_machine_that_cannot_attack_again_refutes_nothing(receipt, given, monk
     found = [f for f in verify(receipt, "reattack", given, "word") if f.tier == "reattack"]
     assert {f.status for f in found} == {"open"}
     assert "No space left" in found[0].sentence
+
+
+def _grouped(folder, dataset, n):
+    groups = np.arange(n) // 2
+    for one in Receipt(folder).entry.measured:
+        if one.dataset == dataset:
+            edited(folder, one.scores, lambda a: a | {"groups": groups})
+
+
+def test_groups_that_nothing_names_are_found(receipt, given, tmp_path):
+    folder = copied(receipt, tmp_path / "grouped")
+    _grouped(folder, "inside", Receipt(folder).entry.data["inside"].n)
+    recounted(folder)
+    found = list(verify(folder, "rescore", given))
+    assert (found[-1].tier, found[-1].check, found[-1].status) == ("rescore", "data", "fail")
+    assert "grouped otherwise" in found[-1].sentence
+
+
+def test_groups_of_the_accuracy_count_too(receipt, given, tmp_path):
+    folder = copied(receipt, tmp_path / "grouped")
+    (file,) = Receipt(folder).entry.classes.values()
+    edited(folder, file, lambda a: a | {"groups": np.arange(len(a["labels"])) // 5})
+    recounted(folder)
+    found = list(verify(folder, "rescore", given))
+    assert (found[-1].check, found[-1].status) == ("data", "fail")
+
+
+def test_a_network_that_only_borrows_a_name_of_the_zoo_is_marked(files, given, tmp_path):
+    net = checkpoint.load(files / "net.safetensors")
+    source = {"inside": str(files / "inside.npz"), "outside": {"s": str(files / "stripes.npz")}}
+    folders = {"out": tmp_path / "audit", "receipt": tmp_path / "receipt"}
+    with pytest.warns(RoodWarning):  # few images
+        rood.audit(net, ["msp"], name="digits-ce", **source, threats=[0.01], limit=4, **folders)
+    found = {f.check: f for f in verify(tmp_path / "receipt", "rescore", given)}
+    assert found["weights"].status == "pass"
+    assert "'digits-ce' is not the network of the zoo" in found["weights"].sentence
+    assert misnamed(Receipt(tmp_path / "receipt").entry) == ["digits-ce"]

@@ -109,6 +109,55 @@ def test_a_budget_after_a_corruption_has_a_norm_of_its_own():
     assert {(x.norm, x.eps) for x in found} == {("fog:3+linf", 8 / 255)}
 
 
+@pytest.fixture
+def research(tmp_path):
+    """A receipt of images that are not rood's to copy, and what `rood verify --json` says of it."""
+    folder = shutil.copytree(ENTRIES[0], tmp_path / "mine")
+    entry = Receipt(folder).entry
+    named = replace(entry.named, inside="npz:$ROOD_DATA/some.npz")
+    sealed_again(folder, replace(entry, named=named))
+    told = {"receipt": Receipt(folder).digest, "verdict": "verified", "tier": "rescore"}
+    (tmp_path / "found.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_an_entry_of_research_data_is_added_without_its_images(research, tmp_path):
+    (tmp_path / "board" / "entries").mkdir(parents=True)
+    found = research.parent / "found.json"
+    added = leaderboard.add(research, found, "2026-01-01", tmp_path / "board")
+    assert not (added / "adversarial").exists()
+    assert (research / "adversarial").exists()
+    (line, *_) = leaderboard.lines("mine", Receipt(added))
+    assert (line.tier, line.checked) == ("rescore", "2026-01-01")
+    assert [n for n, _ in leaderboard.entries(tmp_path / "board")] == ["mine"]
+
+
+def test_an_entry_of_images_that_rood_ships_keeps_them(tmp_path):
+    (tmp_path / "board" / "entries").mkdir(parents=True)
+    added = leaderboard.add(ENTRIES[0], None, "2026-01-01", tmp_path / "board")
+    assert (added / "adversarial").exists()
+    assert {x.tier for x in leaderboard.lines("mine", Receipt(added))} == {"schema"}
+
+
+@pytest.mark.parametrize("change", [{"receipt": "0" * 64}, {"verdict": "refuted"}])
+def test_the_check_of_another_receipt_or_one_that_failed_adds_nothing(research, tmp_path, change):
+    (tmp_path / "board" / "entries").mkdir(parents=True)
+    found = research.parent / "found.json"
+    found.write_text(json.dumps(json.loads(found.read_text()) | change))
+    with pytest.raises(SystemExit, match="expected that mine was verified"):
+        leaderboard.add(research, found, "2026-01-01", tmp_path / "board")
+    assert not list((tmp_path / "board" / "entries").iterdir())
+
+
+def test_the_command_strips_and_restores(research):
+    leaderboard.main(["strip", str(research)])
+    assert not (research / "adversarial").exists()
+    leaderboard.main(["restore", str(research), str(ENTRIES[0])])
+    assert (research / "adversarial").exists()
+    with pytest.raises(SystemExit, match="restore RECEIPT FULL"):
+        leaderboard.main(["restore", str(research), "a", "b"])
+
+
 def test_a_receipt_that_lies_stops_the_build(few, tmp_path):
     shutil.copytree(few / "entries", tmp_path / "entries")
     rows = tmp_path / "entries" / ENTRIES[0].name / "rows.jsonl"

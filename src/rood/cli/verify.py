@@ -59,11 +59,22 @@ def verify(
     code = _code(found)
     if as_json:
         verdict = {0: "verified", REFUTED: "refuted", NOT_CHECKABLE: "not checkable"}[code]
-        told = {"verdict": verdict, "tier": tier, "findings": [asdict(f) for f in found]}
+        head = {"receipt": _digest(folder), "verdict": verdict, "tier": tier}
+        told = head | {"findings": [asdict(f) for f in found]}
         typer.echo(json.dumps(told, indent=1))
     else:
         typer.echo(_outcome(found, tier))
     raise typer.Exit(code)
+
+
+def _digest(folder: Path) -> str:
+    from rood.errors import ResultsError
+    from rood.receipts.receipt import Receipt
+
+    try:
+        return Receipt(folder).digest
+    except ResultsError:
+        return ""  # it is none, as the findings say
 
 
 def given_by(

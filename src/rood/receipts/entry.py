@@ -7,7 +7,7 @@ from typing import Any, Literal
 from rood import config
 from rood.errors import CheckpointError, ConfigError, ResultsError
 from rood.evaluation.plan import Named
-from rood.models import checkpoint
+from rood.models import checkpoint, zoo
 
 FORMAT = 1
 NAME, SEAL = "entry.json", "sha256"
@@ -109,6 +109,15 @@ class ReceiptEntry:
     def network(self, fingerprint: str) -> NetworkEntry:
         """The network with this fingerprint."""
         return next(n for n in self.networks if n.fingerprint == fingerprint)
+
+
+def misnamed(entry: ReceiptEntry) -> list[str]:
+    """Audited networks that are called as one of the zoo, and are another."""
+    return [
+        name
+        for name, f in entry.models.items()
+        if name in zoo.names() and entry.network(f).zoo != name
+    ]
 
 
 def sealed(entry: ReceiptEntry) -> bytes:

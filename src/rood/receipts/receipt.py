@@ -18,6 +18,7 @@ from rood._parsing import json_of
 from rood.errors import ResultsError
 from rood.evaluation.rows import Row
 from rood.evaluation.store import read_rows
+from rood.models import checkpoint
 from rood.receipts.entry import NAME, SEAL, Measured, ReceiptEntry, parsed
 
 Arrays = dict[str, NDArray[Any]]
@@ -67,8 +68,8 @@ class Receipt:
 
     @property
     def digest(self) -> str:
-        """The hash of everything in it but breaks/."""
-        return str(self.card.get(SEAL, ""))
+        """The hash of everything in it but breaks/, the same whether or not files are left out."""
+        return checkpoint.digest({**self.card, "absent": []}, SEAL)
 
     def content(self, name: str) -> bytes:
         """A file, which must have the hash that the entry says."""

@@ -24,7 +24,7 @@ from rood.models import checkpoint, zoo
 from rood.models.load import has_card, load_network
 from rood.models.model import Model
 from rood.receipts import hashing
-from rood.receipts.entry import Measured, NetworkEntry
+from rood.receipts.entry import Measured, NetworkEntry, misnamed
 from rood.receipts.finding import Lacking, Refuted
 from rood.receipts.receipt import Receipt
 from rood.threat import parse
@@ -86,6 +86,10 @@ class Witness:
             model = self._given_network(one, spec, shown)
         elif one.file and one.zoo:
             raise Refuted(f"the network {shown} of the zoo has weights of its own in the receipt")
+        elif one.file in self.receipt.entry.absent:
+            raise Lacking(
+                f"the weights of {shown} are not here, only their SHA-256: name yours by --model"
+            )
         elif one.file:
             self.receipt.content(one.file)
             model = checkpoint.load(self.receipt.path / one.file)
@@ -233,7 +237,10 @@ class Witness:
 
 def weights(w: Witness) -> str:
     """The networks have the hashes that the receipt says."""
-    return ", ".join(w.receipt.entry.network(f).kind + f" {f[:12]}..." for f in w.networks)
+    entry = w.receipt.entry
+    text = ", ".join(entry.network(f).kind + f" {f[:12]}..." for f in w.networks)
+    marks = [f"{name!r} is not the network of the zoo with that name" for name in misnamed(entry)]
+    return "; ".join([text, *marks])
 
 
 def clean_data(w: Witness) -> str:
@@ -256,11 +263,20 @@ def clean_data(w: Witness) -> str:
 
 
 def _check_groups(w: Witness, name: str, images: ImageSet) -> None:
-    for one in w.receipt.entry.measured:
-        if one.dataset == name:
-            said, found = w.receipt.arrays(one.scores).get("groups"), images.group_numbers()
-            if found is not None and (said is None or not np.array_equal(said, found)):
-                raise Refuted(f"{one.where()}: the images are grouped otherwise")
+    """The intervals are of the groups that are meant."""
+    entry, found = w.receipt.entry, images.group_numbers()
+    files = {one.where(): one.scores for one in entry.measured if one.dataset == name}
+    if name == EVERY:
+        files = entry.classes
+    named = entry.named.outside.get(name, entry.named.inside)
+    for where, file in files.items():
+        said = w.receipt.arrays(file).get("groups")
+        if said is None and found is None:
+            continue
+        if found is None and not named:
+            raise Lacking(f"{where}: the images are grouped, and the receipt does not say by what")
+        if said is None or found is None or not np.array_equal(said, found):
+            raise Refuted(f"{where}: the images are grouped otherwise")
 
 
 def clean_scores(w: Witness) -> str:
