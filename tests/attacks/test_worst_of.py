@@ -10,9 +10,10 @@ from torch.nn.functional import interpolate
 from rood.analysis.matching import features, match
 from rood.attacks import APGD, PGD, Square, WorstOf
 from rood.attacks.base import Goal, in_expectation, judged, value_and_gradient
-from rood.attacks.worst_of import _rough
+from rood.attacks.worst_of import POINTS, Stage, _rough, _Search
 from rood.detectors import KNN, MSP, PRO, Ensemble, LowResolution
 from rood.errors import InputError
+from rood.evaluation.tasks import metered
 from rood.goals import (
     accepted_and_wrong,
     both,
@@ -332,6 +333,35 @@ def test_standard_needs_a_twentieth_of_five_runs_of_a_thousand_steps():
     aims = tuple(Goal(goal) for _ in range(13))  # ten classes, the energy and two exemplars
     WorstOf()(Goal(goal, aim=lambda x: aims), X, EPS, generator(0))
     assert goal.count / len(X) <= 0.05 * 5 * 1000
+
+
+def test_standard_needs_no_more_for_a_detector_with_surrogates():
+    knn = KNN(WORLD.model, k=5).fit([WORLD.inside])
+    sides = look_out(knn), look_in(knn, WORLD.inside)
+    assert all(goal.variants for goal in sides)
+    spent = []
+    for goal in sides:
+        with metered(WORLD.model) as cost:
+            WorstOf()(goal, X, EPS, generator(0))
+        spent.append(cost.backwards / len(X))
+    assert sum(spent) / 2 <= 0.05 * 5 * 1000
+
+
+@pytest.mark.parametrize(
+    ("function", "gains"),
+    [
+        (lambda x: (x + 1e-3 * (3e3 * x).sin()).sum(dim=(1, 2, 3)), True),  # too fine for a step
+        (lambda x: (2 * x.detach() - x).sum(dim=(1, 2, 3)), False),  # the wrong way everywhere
+    ],
+)
+def test_gradients_are_averaged_again_only_where_that_gained(function, gains):
+    counted = Counted(function)
+    search = _Search(Goal(counted), X, EPS, Noise(X, generator(0)))
+    before, counted.images = search.best.value.clone(), 0
+    search.run(0, Stage("averaged", "averaged", APGD(steps=5, random_start=False), rounds=4))
+    assert (search.best.value > before).tolist() == [gains] * len(X)
+    rounds = counted.images / (2 * 5 * POINTS * len(X))  # from two starts
+    assert (rounds > 1.9) if gains else (rounds < 1.5)
 
 
 def test_few_related_goals_get_more_steps_each():

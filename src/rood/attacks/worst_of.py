@@ -37,6 +37,7 @@ ROUGH = 0.25  # the share of what it foretells below which gradients are average
 AROUND, POINTS = 0.5, 8  # of eps: how far from an image, and at how many points
 FEW_AIMS, MORE_STEPS = 5, 3  # up to so many aims get so many times the steps
 STALLED = 0.01  # of what an image has gained: a round that adds less is its last
+LESS, FEWER = 0.9, 3  # steps and starts of each round, where a detector brings surrogates
 MORE_DRAWS = 32  # of a stochastic goal, where its last points are found and chosen
 
 
@@ -52,15 +53,35 @@ class Stage(NamedTuple):
     keep: int = 1  # of the best points, for each image
     rounds: int = 1  # again from the new best point, as long as an image gains
     draws: int = DRAWS  # of a stochastic goal
+    few_aims: int = FEW_AIMS  # up to so many get more steps
 
     def longer(self, aims: int) -> "Stage":
         """The same with more steps where there are few aims."""
-        if aims > FEW_AIMS or not isinstance(self.attack, APGD):
+        return self if aims > self.few_aims else self._times(MORE_STEPS)
+
+    def beside_surrogates(self) -> "Stage":
+        """The same with fewer steps, so that climbs of surrogates add nothing to the cost."""
+        if self.climbs == "aside":
+            return self._replace(few_aims=0)
+        if self.climbs == "best":
+            return self._replace(keep=min(self.keep, FEWER))._times(LESS)
+        return self
+
+    def _times(self, share: float) -> "Stage":
+        if not isinstance(self.attack, APGD):
             return self
-        return self._replace(attack=replace(self.attack, steps=MORE_STEPS * self.attack.steps))
+        return self._replace(attack=replace(self.attack, steps=round(share * self.attack.steps)))
 
 
-def _stages(tier: Tier) -> tuple[Stage, ...]:
+def _stages(tier: Tier, surrogates: bool) -> tuple[Stage, ...]:
+    """The stages of a tier; in `standard`, surrogates take the place of the random start."""
+    found = _all_stages(tier)
+    if tier != "standard" or not surrogates:
+        return found
+    return tuple(s.beside_surrogates() for s in found if s.name != "random")
+
+
+def _all_stages(tier: Tier) -> tuple[Stage, ...]:
     def climb(steps: int, first_step: float = 2.0, restarts: int = 1) -> APGD:
         return APGD(steps=steps, first_step=first_step, restarts=restarts, random_start=False)
 
@@ -79,7 +100,7 @@ def _stages(tier: Tier) -> tuple[Stage, ...]:
             Stage("random", "own", APGD(steps=10)),
             Stage("aside", "aside", climb(5)),
             Stage("surrogates", "surrogates", climb(20)),
-            Stage("averaged", "averaged", climb(20)),
+            Stage("averaged", "averaged", climb(5), rounds=4),
             Stage("first round", "best", climb(12, 0.5), keep=4),
             Stage("second round", "best", climb(30, 0.5), keep=2),
             Stage("blind", "best", Square(queries=100)),
@@ -155,7 +176,9 @@ class WorstOf(Attack):
     def stages(self, goal: Goal, x: Images, threat: Threat, noise: Noise) -> Iterator[Reached]:
         """The state after each stage; `goal` as `prepared` gives it."""
         search = _Search(goal, x, threat, noise)
-        stages = _stages(self.tier) if search.has_gradient else (*_stages(self.tier), BY_QUERIES)
+        stages = _stages(self.tier, surrogates=bool(goal.variants))
+        if not search.has_gradient:
+            stages = (*stages, BY_QUERIES)
         for number, stage in enumerate(stages):
             value = search.run(number, stage)
             yield Reached(stage, value, search.best)
