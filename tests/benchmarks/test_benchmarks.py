@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+import rood_zoo
 from benchmarks import __main__ as bench
 from benchmarks import (
     attack,
@@ -21,10 +24,12 @@ from benchmarks import (
     honest,
     measure,
     scoring,
+    standard,
     start,
     time_limits,
 )
 from benchmarks.measure import Claim
+from rood.attacks import PGD
 from rood.evaluation.rows import Row
 
 TINY = {
@@ -200,3 +205,22 @@ def test_honest_rows_measured_apart_are_joined_and_not_measured_again(tmp_path, 
     asked.clear()
     honest.main(["svhn-ce", "--out", whole])
     assert asked == [("svhn-ce", d) for d in honest.DETECTORS if d not in ("msp", "knn")]
+
+
+def test_the_suite_is_compared_on_images_drawn_once(tmp_path, monkeypatch):
+    draws = torch.Generator().manual_seed(0)
+    whole = lambda n: torch.randint(0, 256, (n, 3, 32, 32), generator=draws, dtype=torch.uint8)
+    sizes = {"attacked": 4, "exemplars": 4, "bank": 60}
+    images = {f"gtsrb.{part}": whole(n) for part, n in sizes.items()}
+    save_file(images | {f"{s}.attacked": whole(4) for s in ("svhn", "dtd")}, tmp_path / "images")
+    monkeypatch.setattr(standard, "WorstOf", lambda: PGD(steps=2, random_start=False))
+    weights = Path(rood_zoo.__file__).parent / "weights"
+    files = ["--images", f"{tmp_path}/images", "--zoo", f"{weights}", "--out", f"{tmp_path}/rows"]
+    standard.main(["rows", "gtsrb-aloe:knn", "gtsrb-aloe:mirrored_energy", *files, "--n", "3"])
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert [(r["detector"], r["dataset"]) for r in rows] == [
+        (d, s) for d in ("knn", "mirrored_energy") for s in ("svhn", "dtd")
+    ]
+    assert [r["backwards_inside"] for r in rows] == [2, 2, 4, 4]
+    for r in rows:
+        assert r["both"] <= min(r["inside"], r["outside"]) <= r["clean"]
