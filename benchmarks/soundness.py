@@ -216,9 +216,9 @@ def known(rows: Rows) -> Iterator[dict[str, object]]:
     yield {"name": "faults", "check": "faults", "planted": len(unsound.FAULTS), "caught": caught}
 
 
-def join(parts: list[Path], out: Path) -> None:
+def join(parts: list[Path], out: Path, key: tuple[str, ...] = KEY) -> None:
     """Add rows that were measured elsewhere, each where it is not there yet."""
-    rows = Rows(out, KEY)
+    rows = Rows(out, key)
     for part in parts:
         whole = part.read_text().rpartition("\n")[0]  # a kill may have left half a line
         for row in map(json.loads, whole.splitlines()):
