@@ -11,10 +11,12 @@ Is what the camera sends still what the guard was calibrated on? A threshold ans
 rood fit --model net.safetensors --detector knn --inside folder:photos --out guard
 rood watch guard images/ --arl 10000
 rood watch guard - --json          # file names on stdin
+rood watch guard images/ --page stream.html
 ```
 
 `rood watch` reads a folder by name, or file names from stdin, one a line. It prints the alarms; with `--json` one object per image:
-`file`, `number`, `score`, `accept`, `p`, `evidence`, `alarm`.
+`file`, `number`, `score`, `accept`, `p`, `evidence`, `alarm`. `--page` writes one file that opens offline: the evidence over the images with the line at
+which an alarm is raised, and a table of the alarms.
 
 In Python:
 

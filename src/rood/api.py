@@ -38,9 +38,11 @@ def audit(
     detectors: AnyDetectors,
     *,
     inside: AnyImages,
-    outside: AnyOutside,
+    outside: AnyOutside | None = None,
     threats: AnyThreats,
     out: str | Path,
+    open_set: int | str | Sequence[int | str] = (),
+    corruptions: int | None = None,
     train: AnyImages | None = None,
     calibrate: AnyImages | None = None,
     groups: Mapping[str, Sequence[object]] | None = None,
@@ -80,12 +82,18 @@ def audit(
     inside
         ID test images; with labels, the accuracy is measured too.
     outside
-        OOD images: one set, a list of sets, or a mapping of names to sets.
+        OOD images: one set, a list of sets, or a mapping of names to sets; may be left out with
+        `open_set`.
     threats
         Perturbation budgets: Linf(8 / 255), 8 / 255, "linf:8/255" or "l2:0.5", several in a list;
         [] for a clean audit.
     out
         The results folder.
+    open_set
+        Classes of `inside` to hold out, by name or number: their images are the OOD set
+        "open_set". Rows have OSCR and the accuracy at the threshold too, also class by class.
+    corruptions
+        A severity from 1 to 5: count false alarms on ID images under common corruptions, too.
     train
         ID images that detectors are fitted on which are named or not fitted; None: a part of
         `inside`, as on the command line.
@@ -157,6 +165,8 @@ def audit(
         train=train,
         calibrate=calibrate,
         groups=groups,
+        open_set=open_set,
+        corruptions=corruptions,
         attack=attack,
         sides=sides,
         certify=certify,

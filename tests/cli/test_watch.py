@@ -56,3 +56,14 @@ def test_file_names_come_from_stdin(world):
     names = "".join(f"{world / 'inside' / f'{i:02}.png'}\n" for i in (3, 1))
     rows = run(world / "guard", "-", "--json", input=names).stdout.splitlines()
     assert [json.loads(r)["file"][-6:] for r in rows] == ["03.png", "01.png"]
+
+
+def test_the_page_shows_the_evidence_of_the_stream(world, tmp_path):
+    page = tmp_path / "stream.html"
+    found = run(
+        world / "guard", world / "outside", "--arl", "100", "--page", page, "--json", "--seed", "1"
+    )
+    alarms = sum(json.loads(line)["alarm"] for line in found.stdout.splitlines())
+    assert f"page: {page}" in found.stderr
+    text = page.read_text(encoding="utf-8")
+    assert f"<h1>{alarms} alarm{'s' * (alarms != 1)} in 20 images</h1>" in text

@@ -35,6 +35,8 @@ def audit(
     outside: Annotated[list[str] | None, options.OUTSIDE] = None,
     groups: Annotated[list[str] | None, options.GROUPS] = None,
     train: Annotated[str | None, options.TRAIN] = None,
+    open_set: Annotated[str | None, options.OPEN_SET] = None,
+    corruptions: Annotated[int | None, options.CORRUPTIONS] = None,
     detectors: Annotated[str | None, options.DETECTORS] = None,
     eps: Annotated[
         str | None,
@@ -105,6 +107,8 @@ def audit(
         "outside": named_sets(outside) if outside else None,
         "groups": grouped(groups) if groups else None,
         "train": train,
+        "open_set": listed("--open-set", open_set),
+        "corruptions": corruptions,
         "detectors": listed("--detectors", detectors),
         "threats": () if eps == "none" else listed("--eps", eps),
         "certify": "crown" if certify else None,

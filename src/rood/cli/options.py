@@ -19,6 +19,12 @@ OUTSIDE = typer.Option(help="OOD images, [NAME=]SPEC; may be repeated.")
 GROUPS = typer.Option(
     help="Images that are not independent, [SET=]folder or [SET=]COLUMN; may be repeated."
 )
+OPEN_SET = typer.Option(
+    help="Classes of --inside to hold out as an OOD set, by name or number, comma-separated."
+)
+CORRUPTIONS = typer.Option(
+    help="Severity 1 to 5: count false alarms on ID images under noise, blur, weather, JPEG, too."
+)
 DETECTORS = typer.Option(help="Detector names, comma-separated, or all.")
 LIMIT = typer.Option(help="Images per set; 0 for all.")
 TRAIN = typer.Option(help="Labelled images to fit the detectors on; default: a part of --inside.")

@@ -22,6 +22,9 @@ def watch(
     arl: Annotated[
         float, typer.Option(help="Images until a false alarm, on average, at least.")
     ] = 10_000,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page with the evidence over the stream.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per image.")] = False,
     model: Annotated[
         str | None,
@@ -39,10 +42,13 @@ def watch(
     from rood.guard.guard import Guard
     from rood.guard.monitor import Monitor
     from rood.guard.watching import Watch, files_of
+    from rood.report.stream import Stream
 
     loaded = Guard.load(guard, model=named(guard, model, weights, trust))
     watched = Watch(Monitor(loaded.to(pick_device(device)), arl=arl, seed=seed), skip_bad)
+    stream = Stream(arl)
     for reading in watched.run(files_of(source, sys.stdin)):
+        stream.add(reading)
         if json:
             typer.echo(json_module.dumps(reading))
         elif reading["alarm"]:
@@ -51,6 +57,9 @@ def watch(
                 f"{reading['evidence']:.3g} >= {arl:g}"
             )
     _tell(watched, to_stderr=json)
+    if page is not None:
+        stream.write(page)
+        typer.echo(f"page: {page}", err=json)
 
 
 def _tell(watched: "Watch", *, to_stderr: bool) -> None:

@@ -28,10 +28,15 @@ class Corrupt(Source):
         images = data.load(
             spec, shape=options.shape, skip_bad=options.skip_bad, groups=options.groups
         ).thin(options.limit)
-        pixels = torch.cat(
-            [
-                (255 * corrupt(images.take(part).pixels(), kind.strip(), severity)).round()
-                for part in torch.arange(len(images)).split(BATCH)
-            ]
-        )
-        return replace(images, images=pixels.to(torch.uint8), files=())
+        return corrupted(images, kind.strip(), severity)
+
+
+def corrupted(images: ImageSet, kind: str, severity: int) -> ImageSet:
+    """The same images under a corruption, in 8 bits."""
+    pixels = torch.cat(
+        [
+            (255 * corrupt(images.take(part).pixels(), kind, severity)).round().to(torch.uint8)
+            for part in torch.arange(len(images)).split(BATCH)
+        ]
+    )
+    return replace(images, images=pixels, files=())

@@ -24,7 +24,8 @@ from rood.evaluation import diagnosis
 from rood.evaluation.deadline import Deadline, seconds
 from rood.evaluation.diagnosis import Setup, Subject
 from rood.evaluation.division import divide
-from rood.evaluation.plan import Named, Plan, as_method, check_enough
+from rood.evaluation.open_set import hold_out, known_outputs
+from rood.evaluation.plan import Named, Plan, as_method, as_severity, check_enough
 from rood.evaluation.prepare import (
     MOST_KNOWN,
     check_classes,
@@ -58,6 +59,8 @@ class Arguments:
     train: object = None
     calibrate: object = None
     groups: object = None
+    open_set: object = ()
+    corruptions: object = None
     attack: object = None
     certify: object = None
     sides: object = SIDES
@@ -78,6 +81,7 @@ class Arguments:
             raise _no_network(self.model)
         deadline = _deadline(self.time_limit)
         threats, attack = made_threats(self.threats), _attack(self.attack)
+        as_severity(self.corruptions)
         chosen = _chosen(self.detectors, fits=self.train is not None)
         network = _network(self.model, self.name, self.trust)
         inside, outside = self._sets(network.shape, limit)
@@ -86,14 +90,18 @@ class Arguments:
             size = guessed_size(inside, "a shape to rood.data.load")
             card = {**card, "notes": [*card["notes"], *size]}
         check_images(model, inside)
-        check_classes(network.name, model, inside)
-        made = {n: _made(n, thing, model) for n, thing in chosen.items()}
-        fresh = {n for n, d in made.items() if isinstance(chosen[n], str) or not fitted(d)}
+        if not (asked := _held_out(self.open_set)):
+            check_classes(network.name, model, inside)
+        fresh = {n for n, d in chosen.items() if isinstance(d, str) or not fitted(d)}
         parts = self._parts(inside, fit=bool(fresh), ours=network.ours)
+        open_set, parts, outside = hold_out(asked, parts, outside)
+        model, card = known_outputs(open_set, network.name, model, card, parts["test"])
+        made = {n: _made(n, thing, model, cut=bool(asked)) for n, thing in chosen.items()}
         setup = Setup(
             subjects=[Subject(network.name, model, parts["test"], card)],
             inside=parts["test"],
             outside=outside,
+            open_set=open_set,
             fit=parts.get("fit"),
             calibrate=parts["calibrate"],
             detectors={network.name: made},
@@ -101,9 +109,11 @@ class Arguments:
             attack=attack,
             limit=limit,
         )
-        named = self._named(list(outside), ours=network.ours, fits=bool(fresh))
         made_plan = self._plan(setup, fresh, seed or 0, batch_size)
-        return replace(made_plan, deadline=deadline, named=named)
+        if open_set is None:
+            named = self._named(list(outside), ours=network.ours, fits=bool(fresh))
+            made_plan = replace(made_plan, named=named)
+        return replace(made_plan, deadline=deadline)
 
     def _named(self, outside: Sequence[str], *, ours: bool, fits: bool) -> Named:
         """What is known of how another loads the same images."""
@@ -131,6 +141,7 @@ class Arguments:
             "split": _told(setup, self.train),
             "notes": diagnosis.notes(found, setup.outside),
             "skipped": skipped,
+            "open_set": {} if setup.open_set is None else setup.open_set.about(),
             "diagnosis": [asdict(one) for one in found],
             "warnings": [
                 *(one.sentence() for one in found if one.status != "ok"),
@@ -142,8 +153,11 @@ class Arguments:
             detectors={setup.subjects[0].name: kept},
             calibrate=setup.calibrate,
             inside=setup.inside.thin(setup.limit),
-            every=setup.inside.thin(MOST_KNOWN),
+            # where classes are held out, each class that is predicted belongs to a score
+            every=None if setup.open_set else setup.inside.thin(MOST_KNOWN),
             outside=outside,
+            open_set=setup.open_set,
+            corruptions=as_severity(self.corruptions),
             threats=setup.threats,
             attack=setup.attack,
             certify=as_method(self.certify),
@@ -157,7 +171,9 @@ class Arguments:
         """The ID images and the OOD sets, all of one shape, with their groups."""
         groups = _group_ids(self.groups)
         inside = image_set(self.inside, "inside", shape=shape)
-        sets = _outside_sets(self.outside, limit, inside.shape)
+        if self.outside is None and not _held_out(self.open_set):
+            raise InputError("expected OOD images as outside, or classes as open_set, got neither")
+        sets = _outside_sets({} if self.outside is None else self.outside, limit, inside.shape)
         for name in groups:
             if name not in ("inside", *sets):
                 raise unknown("image set", name, ["inside", *sets])
@@ -308,9 +324,14 @@ def _checked(thing: object, fits: bool) -> str | Detector:
     return thing
 
 
-def _made(name: str, thing: str | Detector, model: Model) -> Detector:
+def _made(name: str, thing: str | Detector, model: Model, *, cut: bool) -> Detector:
     if isinstance(thing, str):
         return registered.registry.get(thing)(model)
+    if thing.model is not model and cut:
+        raise InputError(
+            f"expected names of detectors where classes are held out, got {thing!r}, whose network "
+            "has their outputs too: give its name"
+        )
     if thing.model is not model:
         raise InputError(f"expected detector {name!r} to be built on the model given")
     return thing
@@ -421,6 +442,15 @@ def _deadline(asked: object) -> Deadline | None:
     text = asked if isinstance(asked, str) else repr(asked)
     seconds(text)  # refuses what is no time
     return Deadline(text, monotonic())
+
+
+def _held_out(given: object) -> tuple[object, ...]:
+    """The classes to hold out: one, several, or as the command has them, "0,3,7"."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(word.strip() for word in given.split(",") if word.strip())
+    return tuple(given) if isinstance(given, Iterable) else (given,)
 
 
 def _number(what: str, given: object) -> int | None:

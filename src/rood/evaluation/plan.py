@@ -3,19 +3,23 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from rood import corruptions
 from rood.attacks.base import Attack
 from rood.attacks.worst_of import WorstOf
 from rood.certify import METHODS, Method
+from rood.corruptions.base import SEVERITIES
 from rood.data.base import ImageSet, at_once
+from rood.data.corrupt import corrupted
 from rood.detectors.base import Detector
-from rood.errors import InputError
+from rood.errors import InputError, expect
 from rood.evaluation.checks.base import Side
 from rood.evaluation.deadline import Deadline
-from rood.evaluation.rows import SIDES
+from rood.evaluation.open_set import OpenSet
+from rood.evaluation.rows import CORRUPTED, SIDES
 from rood.models.model import Model
 from rood.threat import L2, Linf, Threat
 
@@ -59,6 +63,8 @@ class Plan:
     left_out: Sequence[tuple[str, str]] = ()  # detectors and budgets that a time limit left out
     about: Mapping[str, Any] = field(default_factory=dict)  # for the manifest: split, notes, ...
     named: Named | None = None
+    open_set: OpenSet | None = None  # the classes held out, which are an OOD set
+    corruptions: int | None = None  # the severity at which false alarms are counted too
     keep: bool = False  # whether every attacked image is kept, in 8 bits, with its score
 
     def __post_init__(self) -> None:
@@ -69,7 +75,7 @@ class Plan:
         names = [*self.detectors, *(n for ds in self.detectors.values() for n in ds), *self.outside]
         if not all(names):
             raise InputError("expected models, detectors and image sets with a name, got ''")
-        if taken := sorted(set(self.outside) & {"inside", "calibrate"}):
+        if taken := sorted(n for n in self.outside if role_of(n) == "inside"):
             raise InputError(f"expected another name for the out-of-distribution set {taken[0]!r}")
         known = sorted(self.sides) == sorted(set(self.sides) & set(SIDES))
         if not known or not (self.sides or self.certify):
@@ -78,6 +84,7 @@ class Plan:
             got = ", ".join(map(str, self.threats)) or "none"
             raise InputError(f"expected linf or l2 budgets to certify, got {got}: add one")
         check_numbers(self.seed, self.batch_size)
+        as_severity(self.corruptions)
         for name, images in self.sets().items():
             if len(images) == 0:
                 raise InputError(f"expected images in {name!r}, got none")
@@ -87,7 +94,17 @@ class Plan:
 
     def sets(self) -> dict[str, ImageSet]:
         """Every image set by name."""
-        return {"calibrate": self.calibrate, "inside": self.inside, **self.outside}
+        own = {"calibrate": self.calibrate, "inside": self.inside}
+        return own | self._corrupted | dict(self.outside)
+
+    @cached_property
+    def _corrupted(self) -> dict[str, ImageSet]:
+        """The ID images under each corruption."""
+        if (severity := self.corruptions) is None:
+            return {}
+        plain = replace(self.inside, notes=())
+        kinds = corruptions.names()
+        return {f"{CORRUPTED}{k}:{severity}": corrupted(plain, k, severity) for k in kinds}
 
     def images(self, dataset: str) -> ImageSet:
         """The image set of a task."""
@@ -199,7 +216,15 @@ def spelled(cls: str) -> str:
 
 def role_of(dataset: str) -> Role:
     """Which side the images of a set are on."""
-    return "inside" if dataset in ("inside", "calibrate") else "outside"
+    inside = dataset in ("inside", "calibrate") or dataset.startswith(CORRUPTED)
+    return "inside" if inside else "outside"
+
+
+def as_severity(given: object) -> int | None:
+    """The severity of corruptions, as a user says it: None for none."""
+    known = given is None or (given in range(1, SEVERITIES + 1) and not isinstance(given, bool))
+    expect(known, f"a severity of corruptions from 1 to {SEVERITIES}", repr(given))
+    return given  # type: ignore[return-value]
 
 
 def check_numbers(seed: int, batch_size: int | None) -> None:

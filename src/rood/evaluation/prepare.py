@@ -24,7 +24,8 @@ from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
 from rood.evaluation.division import divide
 from rood.evaluation.effort import Pace
 from rood.evaluation.manifest import full_precision
-from rood.evaluation.plan import Named, Plan, as_method, check_enough
+from rood.evaluation.open_set import hold_out, known_outputs
+from rood.evaluation.plan import Named, Plan, as_method, as_severity, check_enough
 from rood.evaluation.rows import SIDES
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
 from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, measured
@@ -67,6 +68,11 @@ class Bench:
 def prepare(s: AuditSettings) -> Bench:
     """Load networks and images, and fit the detectors."""
     s = with_images(s, outside=False)
+    if s.open_set:
+        raise InputError(
+            f"expected no classes held out but in an audit, got {', '.join(s.open_set)}: leave "
+            "open_set out"
+        )
     setup = set_up(s, {})
     return _fitted(s, setup, list(diagnosis.examine(setup)))
 
@@ -96,12 +102,15 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         if late := too_short(s.time, [(d, "") for d in choice.dropped]):
             about["notes"] = [*about.get("notes", ()), late]
     outside = diagnosis.with_notes(found, setup.outside)
+    most = MOST if s.time is not None else MOST_KNOWN  # images whose class is predicted
     return Plan(
         detectors=fitted,
         calibrate=bench.calibrate,
         inside=bench.inside.thin(limit),
         outside={n: images.thin(limit) for n, images in outside.items()},
-        every=bench.inside.thin(MOST if s.time is not None else MOST_KNOWN),
+        every=None if setup.open_set else bench.inside.thin(most),
+        open_set=setup.open_set,
+        corruptions=as_severity(s.corruptions),
         threats=setup.threats,
         attack=attack,
         sides=SIDES if s.attacks else (),
@@ -149,9 +158,16 @@ def diagnose(s: AuditSettings) -> list[Diagnosis]:
 def set_up(s: AuditSettings, outside: Mapping[str, str]) -> Setup:
     """Networks and images loaded, detectors made, nothing fitted."""
     threats, makers, attack = made_threats(s.threats), _makers(s), made_attack(s)
+    as_severity(s.corruptions)  # before what takes long
     device = pick_device(s.device)
     networks, shape = load_networks(s)
+    most = _at_most(s)
+    sets = {n: _read(spec, s, shape, most, _groups(s, n)) for n, spec in outside.items()}
     parts = divided(s, shape)
+    held_out, parts, sets = hold_out(s.open_set, parts, sets)
+    networks = {
+        m: known_outputs(held_out, m, *network, parts["test"]) for m, network in networks.items()
+    }
     detectors = {
         m: {
             n: _made(make, s.options.get(n, {}), f"options.{n}", model)
@@ -161,11 +177,12 @@ def set_up(s: AuditSettings, outside: Mapping[str, str]) -> Setup:
     }
     for m, (model, _) in networks.items():
         check_classes(m, model, parts["fit"])
-    test, most = parts["test"], _at_most(s)
+    test = parts["test"]
     return Setup(
         subjects=[Subject(m, net.to(device), test, card) for m, (net, card) in networks.items()],
         inside=test,
-        outside={n: _read(spec, s, shape, most, _groups(s, n)) for n, spec in outside.items()},
+        outside=sets,
+        open_set=held_out,
         fit=parts["fit"],
         calibrate=parts["calibrate"],
         detectors=detectors,
@@ -344,7 +361,10 @@ def _fitted(s: AuditSettings, setup: Setup, found: Sequence[Diagnosis]) -> Bench
         check_enough(calibrate)  # before what takes long
         fit_detectors(fitted[one.name].values(), fit)
         skipped |= dict.fromkeys(sentences)
-    told = {"notes": diagnosis.notes(found, setup.outside), "skipped": list(skipped)}
+    told: dict[str, Any] = {"notes": diagnosis.notes(found, setup.outside)}
+    told |= {"skipped": list(skipped)}
+    if setup.open_set is not None:
+        told["open_set"] = setup.open_set.about()
     return Bench(
         detectors=fitted,
         fit=fit,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rood import metrics
@@ -16,6 +17,8 @@ from rood.evaluation.checks.base import Side, Verdict
 Arrays = dict[str, NDArray[Any]]
 
 CLEAN = "clean"
+OPEN_SET = "open_set"  # the name of the OOD set of the classes held out
+CORRUPTED = "inside under "  # begins the name of the ID images under a corruption
 CERTIFIED = "certified_"  # begins the name of a metric that no attack gets past
 CLASSES = "classes"  # in place of a detector: what is known of the network itself
 SIDES: tuple[Side, ...] = ("outside", "inside", "both")
@@ -31,8 +34,8 @@ class Row:
     dataset: str  # the OOD set; "inside" for accuracy and threshold
     scenario: str  # "clean", or attack (or method of a certificate) and threat: "pgd linf:0.1"
     side: Side  # which side was attacked
-    # a name of rood.metrics, "accuracy", "threshold", "certified_" and one of these, or "flag_" and
-    # a check's name
+    # a name of rood.metrics, "accuracy", "threshold", "certified_" and one of these, "flag_" and a
+    # check's name, or "class_", its number and one of these
     metric: str
     value: float
     low: float | None  # 95 % interval
@@ -75,6 +78,9 @@ class Evidence:
     # bounds of the scores, where they are certified
     bounds: Mapping[tuple[str, Ball], Arrays] = field(default_factory=dict)
     method: str = ""  # that gave them
+    # where classes are held out: which ID images have the right predicted class, ...
+    right: NDArray[np.bool_] | None = None
+    classes: Sequence[int] = ()  # ... and the number given of each label, the known ones first
 
 
 def accuracy_row(model: str, seed: int, right: metrics.Interval, n: int) -> Row:
@@ -89,6 +95,8 @@ def detector_rows(e: Evidence, model: str, detector: str, seed: int) -> Iterator
     threshold = metrics.threshold_at_tpr(calibrate)
     row = _clean_row(model, detector, seed)
     yield replace(row, metric="threshold", value=threshold, n_in=len(calibrate))
+    yield from _corrupted_rows(e, row, threshold)
+    yield from _known_rows(e, row, threshold)
     for dataset in e.outside:
         yield from _dataset_rows(e, replace(row, dataset=dataset), threshold)
 
@@ -114,6 +122,8 @@ def _clean_row(model: str, detector: str, seed: int) -> Row:
 def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]:
     inside, outside = e.clean["inside"], e.clean[template.dataset]
     yield from _metric_rows(template, inside, outside, threshold)
+    yield from _open_set_rows(e, template, outside)
+    yield from _class_rows(e, template, threshold)
     clean = metrics.auroc(inside=inside["scores"], outside=outside["scores"])
     cases = list(_cases(e, template.dataset, clean))
     largest = {(case.side, case.norm): case for _, case in cases}  # eps grows
@@ -129,8 +139,86 @@ def _dataset_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]
             verdict=checks.worst(found),
         )
         yield from _metric_rows(row, now_in, now_out, threshold)
+        if case.side == "outside":  # the predicted classes are those of clean ID images
+            yield from _open_set_rows(e, row, now_out)
         yield from _flag_rows(row, found)
     yield from _certified_rows(e, template, threshold)
+
+
+def _corrupted_rows(e: Evidence, row: Row, threshold: float) -> Iterator[Row]:
+    """False alarms at the threshold on the ID images under each corruption, and under all."""
+    row = replace(row, metric="fpr95_out_fixed")
+    alarms = []
+    for name in (n for n in e.clean if n.startswith(CORRUPTED)):
+        arrays = e.clean[name]
+        alarms.append(arrays["scores"] > threshold)
+        found = metrics.share_of(alarms[-1], arrays.get("groups"))
+        scenario = name.removeprefix(CORRUPTED)
+        yield replace(row, scenario=scenario, n_in=len(alarms[-1]), **found._asdict())
+    if alarms:
+        n = len(alarms[0])  # the same images each time, so that each is a group at least
+        groups = np.tile(e.clean["inside"].get("groups", np.arange(n)), len(alarms))
+        found = metrics.share_of(np.concatenate(alarms), groups)
+        scenario = "corrupted:" + scenario.rpartition(":")[2]
+        yield replace(row, scenario=scenario, n_in=n, **found._asdict())
+
+
+def _known_rows(e: Evidence, row: Row, threshold: float) -> Iterator[Row]:
+    """The share of ID images that are accepted and get the right class, in all and by class."""
+    if e.right is None:
+        return
+    inside, right = e.clean["inside"], e.right
+    s, groups, labels = inside["scores"], inside.get("groups"), inside["labels"]
+    every = metrics.ccr_at(threshold, inside=s, right=right, groups=groups)
+    yield replace(row, metric="ccr_fixed", n_in=len(s), **every._asdict())
+    for label, number in enumerate(e.classes):
+        mine = labels == label
+        if not mine.any() or not _several(own := None if groups is None else groups[mine]):
+            continue
+        found = metrics.ccr_at(threshold, inside=s[mine], right=right[mine], groups=own)
+        name = f"class_{number}_ccr_fixed"
+        yield replace(row, metric=name, n_in=int(mine.sum()), **found._asdict())
+
+
+def _open_set_rows(e: Evidence, row: Row, outside: Known) -> Iterator[Row]:
+    """OSCR against one set."""
+    if e.right is None:
+        return
+    inside = e.clean["inside"]
+    groups = inside.get("groups"), outside.get("groups")
+    s_in, s_out = inside["scores"], outside["scores"]
+    found = metrics.oscr_interval(s_in, e.right, s_out, seed=row.seed, groups=groups)
+    yield replace(row, metric="oscr", n_in=len(s_in), n_out=len(s_out), **found._asdict())
+
+
+def _class_rows(e: Evidence, row: Row, threshold: float) -> Iterator[Row]:
+    """AUROC of each known class against all of a set, and of each class of it against all ID."""
+    if e.right is None:
+        return
+    sides = e.clean["inside"], e.clean[row.dataset]
+    for label, number in enumerate(e.classes):
+        for which in (0, 1) if row.dataset == OPEN_SET else (0,):
+            if (labels := sides[which].get("labels")) is None or not (labels == label).any():
+                continue
+            pair = list(sides)
+            pair[which] = {k: v[labels == label] for k, v in sides[which].items()}
+            inside, outside = pair
+            groups = inside.get("groups"), outside.get("groups")
+            if not all(map(_several, groups)):
+                continue
+            s_in, s_out = inside["scores"], outside["scores"]
+            row = replace(row, n_in=len(s_in), n_out=len(s_out))
+            found = metrics.auroc_interval(s_in, s_out, seed=row.seed, groups=groups)
+            yield replace(row, metric=f"class_{number}_auroc", **found._asdict())
+            if which:
+                missed = metrics.share_of(s_out <= threshold, groups[1])
+                name = f"class_{number}_fpr95_in_fixed"
+                yield replace(row, metric=name, **missed._asdict())
+
+
+def _several(groups: NDArray[Any] | None) -> bool:
+    """Whether an interval can be computed: the images of one group say nothing of others."""
+    return groups is None or len(groups) == 1 or len(np.unique(groups)) > 1
 
 
 def _certified_rows(e: Evidence, template: Row, threshold: float) -> Iterator[Row]:

@@ -284,9 +284,18 @@ class Run:
             sides=plan.sides,
             attack=plan.attack_name(),
             method=plan.certify or "",
+            **self._known_classes(model),
         )
         certificates.expect_sandwich(evidence, model, detector)
         return detector_rows(evidence, model, detector, plan.seed)
+
+    def _known_classes(self, model: str) -> dict[str, Any]:
+        """Where classes are held out, which ID images have the right predicted class."""
+        if self.plan.open_set is None:
+            return {}
+        given = self.finished.classes[model]["class"]  # its row comes before any detector's
+        right, _ = right_ones(self.plan.images(EVERY), given)
+        return {"right": right, "classes": self.plan.open_set.classes}
 
     def _accuracy_rows(self, model: str) -> Iterator[Row]:
         if not self._unlabelled():

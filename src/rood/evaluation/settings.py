@@ -38,6 +38,8 @@ class AuditSettings:
     train: str | None = None  # fits the detectors; None: a part of `inside` does
     detectors: tuple[str, ...] = FEW  # "all": every one that needs nothing but the network
     options: dict[str, dict[str, object]] = field(default_factory=dict)  # by detector name
+    open_set: tuple[str, ...] = ()  # classes of `inside` to hold out as an OOD set
+    corruptions: int | None = None  # severity 1 to 5: count false alarms on corrupted ID images
     threats: tuple[str, ...] = ("linf:0.05", "linf:0.1")
     attack: str | None = None  # None: worst_of in its quick tier; pgd where steps are given
     attack_options: dict[str, object] = field(default_factory=dict)
@@ -55,7 +57,7 @@ class AuditSettings:
     def to_toml(self) -> str:
         """A settings file with all of it but trust, which no file may give itself."""
         values = {KEYS.get(k, k): v for k, v in asdict(self).items() if v != {} and k != "trust"}
-        for key in ("mean", "std", "inside"):  # empty: not given
+        for key in ("mean", "std", "inside", "open_set"):  # empty: not given
             values[key] = values[key] or None
         values["limit"] = self.limit or 0
         tuned = {k: v for k, v in self.attack_options.items() if k in OF_ATTACK}
@@ -88,10 +90,12 @@ def _as_options(values: dict[str, Any], where: str) -> dict[str, Any]:
 
 def with_images(s: AuditSettings, *, outside: bool) -> AuditSettings:
     """The settings with images: those that were named, or the demo's for the demo's networks."""
-    named = {"--inside": bool(s.inside)} | ({"--outside": bool(s.outside)} if outside else {})
+    known = bool(s.outside or s.open_set)
+    named = {"--inside": bool(s.inside)} | ({"--outside": known} if outside else {})
     for option in (option for option, given in named.items() if not given):
         refuse_demo_images(s.models, option)
-    return replace(s, inside=s.inside or DEMO_INSIDE, outside=s.outside or dict(DEMO_OUTSIDE))
+    usual = {} if s.open_set else dict(DEMO_OUTSIDE)
+    return replace(s, inside=s.inside or DEMO_INSIDE, outside=s.outside or usual)
 
 
 def refuse_demo_images(models: tuple[str, ...], option: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from rood import _moved
 from rood.metrics.intervals import Interval, share_of, summary, wilson
+from rood.metrics.oscr import auroc_interval, ccr_at, oscr, oscr_interval
 from rood.metrics.paired import auroc_difference
 from rood.metrics.ranking import (
     METRICS,
@@ -31,6 +32,8 @@ __all__ = [
     "aupr_out",
     "auroc",
     "auroc_difference",
+    "auroc_interval",
+    "ccr_at",
     "curve",
     "detection_error",
     "detection_error_at",
@@ -38,6 +41,8 @@ __all__ = [
     "fpr_at_tpr_in",
     "fpr_at_tpr_out",
     "missed_at",
+    "oscr",
+    "oscr_interval",
     "share_of",
     "summary",
     "threshold_at_tpr",

@@ -1,5 +1,6 @@
 """Pixels in, logits and features out, in one forward pass."""
 
+import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -103,6 +104,26 @@ class Model(nn.Module):
     def _normal(self, x: Images) -> Images:
         normal = (x - self.mean) / self.std
         return normal.contiguous(memory_format=_quickest(normal))
+
+    @torch.no_grad()
+    def only(self, classes: Sequence[int], x: Images) -> "Model":
+        """A copy with some of the outputs, those rows of the head; `x`: images to check it on."""
+        before, which = self(x).logits, list(classes)  # this also finds the head
+        made = copy.deepcopy(self)
+        made.head.weight = nn.Parameter(self.head.weight[which].clone(), requires_grad=False)
+        if self.head.bias is not None:
+            made.head.bias = nn.Parameter(self.head.bias[which].clone(), requires_grad=False)
+        made.head.out_features, made._confirmed = len(which), False
+        try:
+            same = torch.allclose(made(x).logits, before[:, which], rtol=1e-4, atol=1e-5)
+        except (RuntimeError, ValueError):  # what lies behind the head expects all outputs
+            same = False
+        if not same:
+            raise CapabilityError(
+                "expected a network that works with some rows of its head alone, got "
+                f"{type(self.net).__name__}: give one that was trained on these classes only"
+            )
+        return made
 
     def layers(self, names: Sequence[str]) -> list[nn.Module]:
         """The layers of the network with these dotted names."""

@@ -57,6 +57,11 @@ def check_issuable(plan: Plan, to: Path, out: Path) -> None:
             f"expected an empty folder or a receipt at {str(to)!r}, found {other!r} in it: choose "
             "another folder"
         )
+    if plan.open_set is not None or plan.corruptions is not None:
+        raise CapabilityError(
+            "expected an audit of images that others can load for a receipt, got one with classes "
+            "held out or corruptions: leave these or the receipt out"
+        )
     for images in plan.sets().values():
         hashing.levels(images)
     for name, detector in _each(plan):

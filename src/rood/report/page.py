@@ -12,6 +12,7 @@ from rood._files import write_whole
 from rood.evaluation.rows import Row
 from rood.evaluation.store import Contents, read_folder, readable_errors
 from rood.report import findings, gallery, tables
+from rood.report.asked import Sheet, asked
 from rood.report.banner import doubts
 from rood.report.by_network import by_network
 from rood.report.facts import command, facts
@@ -96,11 +97,13 @@ def _evidence(folder: Contents, numbers: Numbers) -> dict[str, Any]:
     """The numbers behind it."""
     worst = tables.worst_cases(numbers, folder.manifest or {})
     shares = tables.fixed(numbers)
+    more = asked(numbers, folder.manifest or {})
     return {
         "worst_cases": worst,
         "attacked": bool(numbers.families),
-        "verdicts": Verdicts(numbers, _with_badges(worst, shares)),
+        "verdicts": Verdicts(numbers, _with_badges(worst, shares, more)),
         "fixed": shares,
+        "asked": more,
         "views": [*by_set(numbers), *by_class(folder, numbers)],
         "groups": gallery.groups(folder, numbers),
         "unfolded": {"groups": gallery.UNFOLDED, "pictures": gallery.SHOWN},
@@ -110,7 +113,9 @@ def _evidence(folder: Contents, numbers: Numbers) -> dict[str, Any]:
     }
 
 
-def _with_badges(worst: Iterable[WorstCase], shares: Iterable[Fixed]) -> Iterator[Row]:
+def _with_badges(
+    worst: Iterable[WorstCase], shares: Iterable[Fixed], more: Iterable[Sheet]
+) -> Iterator[Row]:
     """The rows whose verdict the page shows."""
     for case in worst:
         for line in case.lines:
@@ -118,6 +123,9 @@ def _with_badges(worst: Iterable[WorstCase], shares: Iterable[Fixed]) -> Iterato
     for table in shares:
         for _, _, cells in table.lines:
             yield from filter(None, cells)
+    for sheet in more:
+        for _, found in sheet.lines:
+            yield from filter(None, found)
 
 
 def _record(folder: Contents) -> dict[str, Any]:

@@ -164,9 +164,10 @@ def all_numbers(numbers: Numbers) -> dict[str, Any]:
     """Every number: a line for each case, a column for each metric."""
     plain = lambda row: row.metric.removeprefix(CERTIFIED)  # its scenario says who certified it
     metrics = list(dict.fromkeys(map(plain, numbers.rows)))
+    metrics = [name for name in metrics if not name.startswith("class_")]  # a table of their own
     metrics.sort(key=lambda name: (name.startswith("flag_"), name not in ("accuracy", "threshold")))
     cases: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in numbers.rows:
+    for row in (r for r in numbers.rows if plain(r) in metrics):
         case = (row.model, row.detector, row.dataset, row.scenario, row.side, str(row.seed))
         cases.setdefault(case, {})[plain(row)] = row
     lines = [(case, [cells.get(name) for name in metrics]) for case, cells in cases.items()]

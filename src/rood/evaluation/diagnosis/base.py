@@ -18,6 +18,7 @@ from rood.attacks.worst_of import WorstOf
 from rood.data.base import ImageSet, at_once
 from rood.detectors.base import Detector
 from rood.evaluation.batching import in_parts
+from rood.evaluation.open_set import OpenSet
 from rood.evaluation.tasks import right_ones
 from rood.models.model import Model
 from rood.shapes import Images
@@ -104,6 +105,7 @@ class Setup:
     subjects: Sequence[Subject]
     inside: ImageSet  # ID images for the tests
     outside: Mapping[str, ImageSet] = field(default_factory=dict)
+    open_set: OpenSet | None = None  # the classes held out, which are an OOD set
     fit: ImageSet | None = None  # what detectors are fitted on; None: they have been
     calibrate: ImageSet | None = None
     # by network name, then by detector name; not fitted yet where there are images to fit them on
