@@ -155,7 +155,8 @@ def clean(network: str, case: Case, wanted: list[str]) -> Iterator[dict]:
             yield (
                 {"part": "clean", "network": network, "detector": d}
                 | summary({n: s[d] for n, s in found.items()}, case)
-                | {"labels": any(m.needs_labels for m in parts(made)), "kilobytes": kept(made)}
+                | {"labels": any(m.needs_labels for m in parts(made))}
+                | {"fits": any(m.fitted_names for m in parts(made)), "kilobytes": kept(made)}
             )
 
 

@@ -19,6 +19,7 @@ def test_clean_rows_tell_what_was_measured():
     assert list(rows) == ["energy", "vim", "knn"]
     energy, knn = rows["energy"], rows["knn"]
     assert energy["kilobytes"] == 0 < knn["kilobytes"]
+    assert (energy["fits"], knn["fits"]) == (False, True)
     assert 0.8 < energy["near"]["digits:near"] <= 1
     assert set(knn["corrupted"]) == set(names())
     assert max(knn["corrupted"].values()) > 0.1 > knn["false_alarms"]
