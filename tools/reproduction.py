@@ -13,6 +13,7 @@ from pathlib import Path
 from rood_papers import experiments
 from rood_papers.framework.cells import Cell, read_rows
 from rood_papers.framework.page import About, Claim, Section, sections, shrinking, write_page
+from rood_papers.framework.paper import read
 from tools.markdown import table, texts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,8 @@ TEXT = texts("reproduction")
 PAPERS = TEXT["papers"]  # titles
 PICTURES = {"liang/galleries"}  # pictures of other people's images, which are not ours to publish
 OUTCOMES = ("holds", "does not hold", "undecided", "not tested")
+NOT_RUN = {paper: read(paper)["not_run"] for paper in PAPERS}
+METRICS = {"auroc": "AUROC", "mape_median": "median error of the code"}  # of stand-ins, in per cent
 COLUMNS = ("printed", "clean", "by_paper", "official", "standard")
 
 
@@ -46,6 +49,7 @@ def pages() -> Iterator[tuple[str, str]]:
             _summary(mine),
             *_claims(mine),
             *_stronger(every, paper),
+            *_not_run(every, NOT_RUN.get(paper, [])),
             *_why(mine),
         ]
         data = f"All cells: [papers/results/{paper}.jsonl](../../../papers/results/{paper}.jsonl)."
@@ -122,6 +126,33 @@ def _stronger(every: list[Cell], paper: str) -> Iterator[str]:
             sides="OOD images" if paper in ("fort", "liang") else "ID and OOD images"
         )
         yield _table(("row", "column", "printed", "clean", "paper", "official", "standard"), lines)
+
+
+def _not_run(every: list[Cell], gaps: list[dict[str, str]]) -> Iterator[str]:
+    """What a paper ran and we could not, and the numbers of what was run in its place."""
+    if not gaps:
+        return
+    yield TEXT["not_run"]
+    for gap in gaps:
+        where = f" (`{gap['stand_in']}`)" if "stand_in" in gap else ""
+        instead = f"*Instead:* {gap['instead']}{where}."
+        yield f"**{gap['what']}.** *Missing:* {gap['missing']}. {instead}"
+    for name in dict.fromkeys(g["stand_in"] for g in gaps if "stand_in" in g):
+        numbers: list[tuple[object, ...]] = [
+            (r.row, r.column, METRICS[r.metric], r.attack, _interval(r), f"{r.n_in} / {r.n_out}")
+            for r in every
+            if (r.experiment, r.kind) == (name, "cell")
+            and r.metric in METRICS
+            and r.ours is not None
+        ]
+        yield f"Numbers of `{name}`, in per cent, with 95 % intervals:"
+        yield _table(("row", "column", "metric", "attack", "here", "ID / OOD images"), numbers)
+
+
+def _interval(cell: Cell) -> str:
+    value, *ends = (None if v is None else 100 * v for v in (cell.ours, cell.low, cell.high))
+    inside = "" if None in ends else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
+    return f"{value:.2f}{inside}"
 
 
 def _why(found: list[Section]) -> Iterator[str]:

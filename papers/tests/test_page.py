@@ -152,3 +152,29 @@ def test_what_is_not_shown_is_not_called_unmeasured(documents):
     assert "liang/losses" in unmeasured
     assert "liang/galleries" not in unmeasured
     assert "**Not shown**: liang/galleries, " in page
+
+
+def test_each_paper_says_what_could_not_be_run_and_shows_the_numbers_of_what_was_instead(documents):
+    gaps = [
+        {"what": "A thing", "missing": "its images", "instead": "no stand-in: none is honest"},
+        {"what": "B", "missing": "weights", "instead": "a small one", "stand_in": "toy/table1"},
+    ]
+    page = "\n".join(reproduction._not_run(list(rows()), gaps))
+    assert "**A thing.** *Missing:* its images. *Instead:* no stand-in: none is honest." in page
+    assert "*Instead:* a small one (`toy/table1`)." in page
+    assert "| MSP | cifar10 | AUROC | clean | 85.00 [80.00, 90.00] | 100 / 200 |" in page
+    assert "no data" not in page  # a cell without a number is no line
+    heading = "## What the paper ran and this project could not"
+    assert documents(rows()).count(heading) == len(reproduction.NOT_RUN)  # toy has no gaps
+
+
+def test_every_stand_in_is_an_experiment_and_every_paper_names_its_gaps():
+    names = set(reproduction.about())
+    for paper, gaps in reproduction.NOT_RUN.items():
+        assert gaps, paper
+        for gap in gaps:
+            assert set(gap) <= {"what", "missing", "instead", "stand_in"}
+            assert gap.get("stand_in", "pro/imagenet") in names
+            assert (
+                "stand_in" in gap or gap["instead"].startswith("no stand-in: ") or paper == "aloe"
+            )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rood_papers.framework.cells import Cell, interval
 from rood_papers.framework.claims import NOISE, TELLS, UNDECIDED, claim, compared, decided, noise_of
@@ -17,7 +18,7 @@ CUT = re.compile(r"(\d+) steps, the paper (\d+)")  # in a note
 
 def tables(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     """AUROC 1/2 after matching, flat losses, and the effect of a direct attack."""
-    before = {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
+    before = _before(rows)
     tells = lambda r: (before.get(r.part) or 0.0) >= TELLS
     official = [r for r in rows if r.attack == "official" and r.kind == "cell"]
     ends = [r for r in official if r.metric == "auroc" and r.paper is not None and tells(r)]
@@ -27,13 +28,35 @@ def tables(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
     if others := [r for r in ends if r not in halves]:
         text = f"where the paper is elsewhere, matching ends within {NEAR:g} of it"
         yield _all(experiment, text, others, lambda r: lambda v: _near(v, r.paper, NEAR))
+    yield from _settled(experiment, rows)
+
+
+def codes_are_found(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
+    """The paper's claim about codes, of the median image."""
+    steps = {r.part: r.note for r in rows if r.attack == "official" and r.metric == "auroc"}
+    found = (r for r in rows if r.metric == "mape_median")
+    errors = [replace(r, note=steps.get(r.part, r.note)) for r in found]
+    text = "the median code ends within 0.1 % of that asked for"
+    yield _all(experiment, text, errors, lambda r: lambda v: v < 1e-3, noise=0.0)
+    yield from _settled(experiment, rows)
+
+
+def _settled(experiment: str, rows: Sequence[Cell]) -> Iterator[Cell]:
+    """Whether more steps would have helped, and what the score itself withstands."""
+    official = [r for r in rows if r.attack == "official" and r.kind == "cell"]
     falls = [r for r in official if r.metric == "last_fall" and r.ours != 0]  # 0: it never moved
     text = "ours: in its last fifth the loss falls by less than 1 % of its first value"
     yield _all(experiment, text, falls, lambda r: lambda v: v < 0.01, noise=0.0)
-    begun = lambda r: tells(r) and "no slope at 100%" not in r.note
+    before = _before(rows)
+    begun = lambda r: (before.get(r.part) or 0.0) >= TELLS and "no slope at 100%" not in r.note
     own = [r for r in rows if r.attack == "standard" and begun(r)]
     text = "ours: an attack on the score itself goes below one half"
     yield _all(experiment, text, own, lambda r: lambda v: v < 0.5 - HALF)
+
+
+def _before(rows: Sequence[Cell]) -> dict[str, float | None]:
+    """The AUROC of every part without an attack."""
+    return {r.part: r.ours for r in rows if r.metric == "auroc" and r.attack == "clean"}
 
 
 def _all(
