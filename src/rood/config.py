@@ -75,11 +75,15 @@ def arguments(
 ) -> dict[str, Any]:
     """Every keyword-only argument of `make`, given or default, checked against its annotation."""
     hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
-    fields = [
-        (p.name, hints.get(p.name, object), p.default)
-        for p in inspect.signature(make).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.name not in but
-    ]
+    given = inspect.signature(make).parameters.values()
+    known = [p for p in given if p.kind is p.KEYWORD_ONLY and p.name not in but]
+    for p in known:
+        if p.default is p.empty and p.name not in values:
+            raise ConfigError(
+                f"{where}: expected {p.name!r}, which has no default, got none: give it in a "
+                f"settings file, under [{where}]"
+            )
+    fields = [(p.name, hints.get(p.name, object), p.default) for p in known]
     options: Any = build(dataclasses.make_dataclass("Options", fields), values, where)
     return dataclasses.asdict(options)
 

@@ -12,7 +12,7 @@ from small_pictures import save
 from rood import data
 from rood.data.base import SHARES
 from rood.detectors import KNN, MSP, PRO, Mahalanobis
-from rood.errors import CapabilityError, DataError, InputError, UnknownNameError
+from rood.errors import CapabilityError, ConfigError, DataError, InputError, UnknownNameError
 from rood.evaluation.division import OTHERS_SHARES
 from rood.evaluation.prepare import (
     divided,
@@ -282,3 +282,34 @@ def test_the_accuracy_is_of_all_test_images_and_attacks_of_some(files, tmp_path)
     before = (tmp_path / "o" / "rows.jsonl").read_bytes()
     audited(files, *options)  # continued
     assert (tmp_path / "o" / "rows.jsonl").read_bytes() == before
+
+
+def words(files, name, **options):
+    """The settings of a detector of words, on a classifier of three classes."""
+    return AuditSettings(
+        models=("own_net:make",),
+        mean=MEAN,
+        std=STD,
+        inside=str(files / "inside.npz"),
+        outside={"s": str(files / "stripes.npz")},
+        detectors=(name,),
+        options={name: options} if options else {},
+    )
+
+
+@pytest.mark.parametrize("name", ["clip", "neglabel"])
+def test_an_option_without_default_comes_from_the_settings_or_is_asked_for(name, files, own):
+    with pytest.raises(ConfigError) as e:
+        prepare(words(files, name))
+    assert str(e.value) == (
+        f"options.{name}: expected 'inside', which has no default, got none: give it in a settings "
+        f"file, under [options.{name}]"
+    )
+    found = prepare(words(files, name, inside=2)).detectors["own_net:make"][name]
+    assert found.inside == 2
+
+
+@pytest.mark.parametrize("name", ["ensemble", "deep_ensemble", "low_resolution"])
+def test_a_detector_made_of_others_has_no_name_on_the_command_line(name, files, own):
+    with pytest.raises(InputError, match=f"of one network, got '{name}', which is made of others"):
+        prepare(words(files, name))

@@ -1,5 +1,6 @@
 """From settings to a bench: networks loaded, images divided, detectors fitted."""
 
+import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -220,6 +221,12 @@ def _makers(s: AuditSettings) -> dict[str, Any]:
         every = detectors.registry.names()
         names = [n for n in every if not hasattr(detectors.registry.get(n), "example")]
     makers = {name: detectors.registry.get(name) for name in names}
+    for name, make in makers.items():
+        if next(iter(inspect.signature(make).parameters), "") != "model":
+            raise InputError(
+                f"expected detectors of one network, got {name!r}, which is made of others: "
+                "make it in Python, for rood.audit"
+            )
     for name in s.options:
         if name not in makers:
             raise InputError(f"expected options for {', '.join(makers)}, got some for {name!r}")
