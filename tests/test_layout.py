@@ -46,7 +46,7 @@ TOGETHER = {
     "tests/models": "real_libraries trust",
     "tests/report": "browser",
     "tests": "api_mistakes architecture boxes_example doctests imagenet_example init layout "
-    "own_model_example packaging",
+    "network_examples own_model_example packaging",
     "tests/testing": "contracts mutants",
     "tests/training": "distributed objectives_inner objectives_robust steps",
     "papers/tests": "public_api trained_systems",
