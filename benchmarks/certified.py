@@ -29,11 +29,12 @@ import rood
 from benchmarks.measure import RESULTS, conditions
 from benchmarks.soundness import join
 from rood import data, metrics
+from rood.attacks.base import Goal
 from rood.attacks.worst_of import WorstOf
 from rood.certify import METHODS, Certifier, Method
 from rood.detectors import MSP, Head
 from rood.detectors.base import Detector
-from rood.goals import Goal, look_in, look_out
+from rood.goals import look_in, look_out
 from rood.seeds import generator
 from rood.shapes import Images
 from rood.threat import Threat, parse

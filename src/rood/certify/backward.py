@@ -10,25 +10,33 @@ from rood.certify.graph import Operations
 from rood.certify.layers.base import Relaxation, dot
 from rood.certify.region import Region
 from rood.numerics.box import Box, rounding
+from rood.numerics.window import Window
 
 MEMORY = 2**28  # bytes for the coefficients of one backward pass
+CACHE = 2**25  # as many where they are a processor's, which is fastest if its cache holds them
 COPIES = 6  # tensors of the size of the coefficients that are alive at once
 
 Replace = Callable[[int, Relaxation, Tensor], Relaxation]
 
 
 def least(
-    found: Forward, place: int, a: Tensor, owner: Tensor, replace: Replace | None = None
+    found: Forward,
+    place: int,
+    a: Tensor,
+    owner: Tensor,
+    replace: Replace | None = None,
+    begun: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     r"""A lower bound of a.y over the region, y the result of a node, for each row of a.
 
     The function is moved from a node to those before it by each layer's relaxation, until only the
     pixels are left: a.y >= A.x + c, whose minimum over the region is known. Zhang et al.,
     *Efficient Neural Network Robustness Certification with General Activation Functions*, NeurIPS
-    2018, arXiv:1811.00866. Where two layers read a node, their coefficients add up.
+    2018, arXiv:1811.00866. Where two layers read a node, their coefficients add up. begun: the
+    number and the slack of what was pulled before.
     """
     coefficients = {place: a}
-    offset, slack = (torch.zeros(len(a), dtype=a.dtype, device=a.device) for _ in range(2))
+    offset, slack = (a.new_zeros(len(a)), a.new_zeros(len(a))) if begun is None else begun
     for at in range(place, 0, -1):
         if (now := coefficients.pop(at, None)) is None:
             continue
@@ -47,10 +55,30 @@ def least(
     return total - slack - rounding(len(found.boxes), a) * (pixels.abs() + offset.abs() + slack)
 
 
+def least_entries(
+    found: Forward, place: int, factors: Tensor, entries: Tensor, owner: Tensor
+) -> Tensor:
+    """As `least`, of a factor times one entry of a node's map for each row.
+
+    As long as convolutions and curves are passed, an entry depends on a window of the map alone.
+    """
+    nodes = found.graph.nodes
+    window = Window.of_entries(factors, entries, nodes[place].shape)
+    offset, slack = factors.new_zeros(len(factors)), factors.new_zeros(len(factors))
+    while place > 0 and window.smaller(nodes[place].shape):
+        if (pulled := found.relaxation(place).pull_window(window, owner)) is None:
+            break
+        window, offset, slack = pulled.window, offset + pulled.offset, slack + pulled.slack
+        (place,) = nodes[place].inputs
+    begun = offset, slack + rounding(len(nodes), offset) * offset.abs()
+    return least(found, place, window.whole(nodes[place].shape), owner, begun=begun)
+
+
 def rows_at_once(graph: Operations, like: Tensor) -> int:
     """How many rows of coefficients memory holds."""
     largest = max(torch.Size(n.shape).numel() for n in graph.nodes)
-    return max(1, MEMORY // (COPIES * largest * like.element_size()))
+    room = MEMORY if like.is_cuda else CACHE
+    return max(1, room // (COPIES * largest * like.element_size()))
 
 
 Least = Callable[[Forward, int, Tensor, Tensor], Tensor]
@@ -94,9 +122,21 @@ def _tightened(found: Forward, place: int) -> Box:
     if len(owner) == 0:
         return box
     for whose, which in zip(owner.split(size), entry.split(size), strict=True):
-        a = torch.zeros(len(whose), low.shape[1], dtype=low.dtype, device=low.device)
-        a[torch.arange(len(whose)), which] = 1.0
-        ends = both_ends(found, place, a.view(-1, *box.low.shape[1:]), whose)
+        ends = _ends(found, place, which, whose)
         new = Box(low[whose, which], high[whose, which]).within(ends)
         low[whose, which], high[whose, which] = new
     return Box(low.view_as(box.low), high.view_as(box.high))
+
+
+def _ends(found: Forward, place: int, entries: Tensor, owner: Tensor) -> Box:
+    """Bounds of one entry of a node's result for each row."""
+    shape, like = found.graph.nodes[place].shape, found.boxes[place].low
+    one = torch.ones(len(owner), dtype=like.dtype, device=like.device)
+    if len(shape) == 3:
+        both, twice = torch.cat([one, -one]), torch.cat([owner, owner])
+        ends = least_entries(found, place, both, torch.cat([entries, entries]), twice)
+        low, minus_high = ends.view(2, -1)
+        return Box(low, -minus_high)
+    a = like.new_zeros(len(owner), torch.Size(shape).numel())
+    a[torch.arange(len(owner)), entries] = one
+    return both_ends(found, place, a.view(-1, *shape), owner)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rood.errors import CapabilityError
 from rood.numerics.box import Box, rounding
+from rood.numerics.window import Window
 
 Shape = tuple[int, ...]  # without the batch
 
@@ -68,6 +69,14 @@ class Pulled(NamedTuple):
     slack: Tensor  # (m,): how far rounding may have moved the function, over the box
 
 
+class PulledWindow(NamedTuple):
+    """As `Pulled`, of a layer with one input, in windows of its map."""
+
+    window: Window
+    offset: Tensor
+    slack: Tensor
+
+
 class Relaxation(ABC):
     """Two linear functions around a layer over the boxes of a batch."""
 
@@ -77,6 +86,10 @@ class Relaxation(ABC):
 
         owner: the image of each row.
         """
+
+    def pull_window(self, window: Window, owner: Tensor) -> PulledWindow | None:
+        """As `pull`, for coefficients in windows; None where the layer needs the whole map."""
+        return None
 
 
 class Operation(ABC):
@@ -124,6 +137,10 @@ class Affine(Operation):
     @abstractmethod
     def adjoint(self, a: Tensor) -> tuple[Tensor, ...]:
         """L'a, for each input."""
+
+    def adjoint_window(self, window: Window) -> Window | None:
+        """L'a in windows; None where it needs the whole map."""
+        return None
 
     @abstractmethod
     def mapped(self, f: Callable[[Tensor], Tensor]) -> "Affine":
@@ -175,6 +192,18 @@ class Exact(Relaxation):
         bias, none = self.layer.bias(), torch.zeros_like(slack)
         offset = none if bias is None else dot(a, bias.expand_as(self.size[:1]), owner)
         return Pulled(self.layer.adjoint(a), offset, slack)
+
+    def pull_window(self, window: Window, owner: Tensor) -> PulledWindow | None:
+        if (moved := self.layer.adjoint_window(window)) is None:
+            return None
+        relative = rounding(self.layer.terms + window.a[0].numel(), window.a)
+        slack = relative * window.at_most(self.size, owner)
+        bias, offset = self.layer.bias(), torch.zeros_like(slack)
+        if bias is not None:
+            flat = bias.shape[2:] == (1, 1)
+            under = bias.flatten() if flat else window.under(bias, torch.zeros_like(owner))
+            offset = (window.a * under).flatten(1).sum(dim=1)
+        return PulledWindow(moved, offset, slack)
 
 
 class Rearranging(Affine):
@@ -238,6 +267,19 @@ class Between(Relaxation):
         far = torch.maximum(self.lines.low_offset.abs(), self.lines.high_offset.abs())
         slack = relative * dot(a.abs(), steep * self.size + far, owner)
         return Pulled((up * low_slope + down * high_slope,), offset, slack)
+
+    def pull_window(self, window: Window, owner: Tensor) -> PulledWindow:
+        low_slope, low_offset, high_slope, high_offset = window.under(
+            torch.cat(self.lines, dim=1), owner
+        ).chunk(4, dim=3)
+        up = window.a > 0
+        offset = (window.a * torch.where(up, low_offset, high_offset)).flatten(1).sum(dim=1)
+        steep = torch.maximum(self.lines.low_slope.abs(), self.lines.high_slope.abs())
+        far = torch.maximum(self.lines.low_offset.abs(), self.lines.high_offset.abs())
+        relative = rounding(window.a[0].numel(), window.a)
+        slack = relative * window.at_most(steep * self.size + far, owner)
+        a = window.a * torch.where(up, low_slope, high_slope)
+        return PulledWindow(window._replace(a=a), offset, slack)
 
     def steered(self, slopes: Tensor) -> "Between":
         """With other slopes of the lower lines, which go through the origin where they differ."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rood.certify.layers.base import Affine, Call
+from rood.numerics.window import Window
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,19 @@ class Convolution(Affine):
             a, self.weight, None, self.stride, self.padding, rest, self.groups, self.dilation
         )
         return (found,)
+
+    def adjoint_window(self, window: Window) -> Window | None:
+        """Of the window from row t on, the one from s t - z on."""
+        if self.groups > 1:
+            return None
+        a = window.transposed(self.weight, self.stride, self.dilation)
+        top, left = (
+            first * s - z
+            for first, s, z in zip(
+                (window.top, window.left), self.stride, self.padding, strict=True
+            )
+        )
+        return Window(a, top, left).cut(self.size)
 
     def mapped(self, f: Callable[[Tensor], Tensor]) -> "Convolution":
         return replace(self, weight=f(self.weight))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rood.certify.layers.base import Affine, Call, Shape
+from rood.numerics.window import Window
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,12 @@ class Rescale(Affine):
 
     def adjoint(self, a: Tensor) -> tuple[Tensor, ...]:
         return (a * self.factor.to(a.dtype),)
+
+    def adjoint_window(self, window: Window) -> Window | None:
+        factor = self.factor.to(window.a.dtype)
+        if factor.ndim != 4 or factor.shape[2:] != (1, 1):
+            return None
+        return window._replace(a=window.a * factor.flatten())
 
     def mapped(self, f: Callable[[Tensor], Tensor]) -> "Rescale":
         return replace(self, factor=f(self.factor))
