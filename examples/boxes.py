@@ -115,7 +115,11 @@ def tiny_yolos() -> nn.Module:
         num_detection_tokens=10,
         num_labels=4,
     )
-    return YolosForObjectDetection(config).eval()
+    detector = YolosForObjectDetection(config)
+    embeddings = detector.vit.embeddings
+    for p in (embeddings.detection_tokens, embeddings.position_embeddings):
+        nn.init.normal_(p)  # they are zeros at first: all boxes would be one
+    return detector.eval()
 
 
 def scenes(n: int, side: int, *, striped: bool) -> Tensor:
