@@ -127,5 +127,6 @@ def test_the_script_audits_boxes_of_a_tiny_detector(tmp_path):
     assert len(found) == 12
     for name in ("msp", "energy", "knn"):
         assert found[name, "both"] < found[name, "none"] - 0.1
+    assert "fail" not in done.stdout  # the attack can be believed
     assert lines[-1] == "report: box-audit/report.html"
     assert "other objects" in (tmp_path / "box-audit" / "report.html").read_text()
