@@ -169,6 +169,7 @@ from rood.cli import (  # noqa: E402  (they add their commands)
     list,  # noqa: F401
     report,  # noqa: F401
     score,  # noqa: F401
+    sign,  # noqa: F401
     train,  # noqa: F401
     verify,  # noqa: F401
     watch,  # noqa: F401

@@ -30,6 +30,9 @@ def verify(
         str,
         typer.Option(help="For reattack: a word that the issuer could not know; chooses images."),
     ] = "",
+    key: Annotated[
+        Path | None, typer.Option(help="Public key, PEM, of somebody who must have signed it.")
+    ] = None,
     model: Annotated[list[str] | None, MODEL] = None,
     weights: Annotated[str | None, options.WEIGHTS] = None,
     data: Annotated[list[str] | None, DATA] = None,
@@ -52,7 +55,7 @@ def verify(
 
     given = given_by(model, weights, data, device, batch_size, trust)
     found = list[Finding]()
-    for one in findings(folder, tier, given, nonce):  # type: ignore[arg-type]  # it refuses other words
+    for one in findings(folder, tier, given, nonce, key):  # type: ignore[arg-type]  # it refuses other words
         found.append(one)
         if not as_json:
             typer.echo(_line(one))

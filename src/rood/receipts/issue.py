@@ -37,11 +37,11 @@ from rood.receipts.entry import (
     SetEntry,
     sealed,
 )
-from rood.receipts.receipt import BREAKS, HASHES, Receipt
+from rood.receipts.receipt import BREAKS, HASHES, MAY_BE_THERE, Receipt
 from rood.receipts.recount import recount
 
 PARTS = ("scores", "classes", "adversarial", "weights", "fitted", BREAKS)
-OURS = (f"{NAME}*", "rows.jsonl*", "manifest.json*", f"{HASHES}*", "report.html", *PARTS)
+OURS = (f"{NAME}*", "rows.jsonl*", "manifest.json*", f"{HASHES}*", *MAY_BE_THERE, *PARTS)
 PRIVATE = ("command",)  # of the manifest: paths of the issuer's machine
 
 
@@ -84,7 +84,7 @@ def issue(plan: Plan, out: Path, to: Path, who: Mapping[str, str] | None = None)
 
 def seal(receipt: Receipt, entry: ReceiptEntry) -> Receipt:
     """Write the entry with the hashes of all files; absent ones keep theirs."""
-    names = sorted(n for n in receipt.names() if n not in (NAME, "report.html"))
+    names = sorted(n for n in receipt.names() if n not in (NAME, *MAY_BE_THERE))
     found = {n: hashlib.sha256(receipt.folder.read(n, 1 << 30)).hexdigest() for n in names}
     kept = {n: entry.files[n] for n in entry.absent}
     Store(receipt.path).write_file(NAME, sealed(replace(entry, files=found | kept)))
@@ -106,7 +106,8 @@ class _Issue:
             self.to.folder.remove(NAME)  # a partial receipt is none
             for part in PARTS:
                 self.to.folder.remove_tree(part)
-            self.to.folder.remove("report.html")
+            for name in MAY_BE_THERE:
+                self.to.folder.remove(name)
         detectors = {m: self._detectors(m) for m in self.plan.detectors}
         measured = tuple(self._measured())
         data = self._data()

@@ -26,7 +26,8 @@ HASHES = "hashes.safetensors"
 BREAKS = "breaks"
 LARGEST = 1 << 30  # bytes of a file
 MOST = 20_000  # files
-MAY_BE_THERE = ("report.html",)  # written beside a receipt and part of none
+SIGNATURE = "signature.json"
+MAY_BE_THERE = ("report.html", SIGNATURE)  # written beside a receipt and part of none
 SUFFIXES = (".json", ".jsonl", ".safetensors")  # no file of another kind is in a receipt
 
 

@@ -11,11 +11,16 @@ from rood.receipts.reattack import reattack
 from rood.receipts.receipt import Receipt
 from rood.receipts.rescoring import Given, Witness, rescore
 from rood.receipts.schema import schema
+from rood.receipts.signing import check_signature
 from rood.registry import unknown
 
 
 def verify(
-    folder: str | Path, tier: Tier = "schema", given: Given | None = None, nonce: str = ""
+    folder: str | Path,
+    tier: Tier = "schema",
+    given: Given | None = None,
+    nonce: str = "",
+    key: str | Path | None = None,
 ) -> Iterator[Finding]:
     """Check a receipt up to a tier; the checks of every tier below come first.
 
@@ -31,6 +36,8 @@ def verify(
         Your own copies of what the receipt names and does not hold.
     nonce
         For "reattack": any word that the issuer could not know. It chooses the images.
+    key
+        The public key of somebody who must have signed the receipt.
 
     Yields
     ------
@@ -65,6 +72,9 @@ def verify(
             finding = _finding(name, check, found)
             failed |= finding.status == "fail"
             yield finding
+        if name == "schema" and key is not None and not failed:
+            yield (signed := _signature(receipt, key))
+            failed = signed.status == "fail"
         if failed:
             return
 
@@ -90,6 +100,14 @@ def _results(
         except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as e:
             wrong = f"a break contradicts itself ({type(e).__name__}: {first_line(e)})"
             yield "breaks", Refuted(wrong)
+
+
+def _signature(receipt: Receipt, key: str | Path) -> Finding:
+    """An error of the key itself is the verifier's, and no finding."""
+    try:
+        return _finding("schema", "signature", check_signature(receipt, key))
+    except (Refuted, Lacking) as e:
+        return _finding("schema", "signature", e)
 
 
 def _finding(tier: Tier, check: str, found: str | Exception) -> Finding:
