@@ -365,3 +365,11 @@ def test_an_entry_stands_for_a_line_per_combination_of_its_lists():
     ]  # fmt: skip
     named = {"score": "ODIN PM={eta:g}", "name": "{score}, {code}", "eta": 0.0, "code": "logits"}
     assert [line["name"] for line in combined(named)] == ["ODIN PM=0, logits"]
+
+
+def test_rows_behind_a_link_to_nothing_are_refused(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    assert read_rows(rows) == []
+    rows.symlink_to(tmp_path / "gone")
+    with pytest.raises(ResultsError, match="link to nothing: remove it"):
+        read_rows(rows)

@@ -85,6 +85,16 @@ def test_a_damaged_cache_is_read_past_and_repaired(folder, cache, monkeypatch):
     assert data.load(str(folder)).fingerprint() == first.fingerprint()
 
 
+@pytest.mark.parametrize("header", [b"{'descr': '|u1', (((", b"{'descr': '|u1', 'x': '''", b"\x00"])
+def test_a_header_that_python_cannot_parse_is_read_past(folder, cache, header):
+    first = data.load(str(folder))
+    (array,) = cache.glob("*.npy")
+    whole = array.read_bytes()
+    array.write_bytes(whole[:10] + header + whole[10 + len(header) :])
+    assert data.load(str(folder)).fingerprint() == first.fingerprint()
+    assert array.read_bytes() == whole
+
+
 def test_cached_pixels_can_be_written_to_without_harm(folder, cache):
     data.load(str(folder))
     again = data.load(str(folder))

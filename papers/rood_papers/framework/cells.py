@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from rood.errors import ResultsError
 from rood.evaluation.store import read_lines
 from rood.metrics import Interval
 
@@ -98,4 +99,11 @@ def read_rows(path: Path) -> list[Cell]:
 
 def read_all(path: Path, kind: type[T]) -> list[T]:
     """Every complete line of a file as a `kind`; none where there is no file."""
-    return list(read_lines(path, kind)) if os.path.lexists(path) else []
+    try:
+        return list(read_lines(path, kind))
+    except FileNotFoundError as e:
+        if not os.path.islink(path):
+            return []
+        raise ResultsError(
+            f"expected a file at {path}, found a link to nothing: remove it and run again"
+        ) from e

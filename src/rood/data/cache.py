@@ -62,9 +62,7 @@ def _found(place: Path) -> ImageSet | None:
     try:
         card = json_file(place.with_suffix(".json"), CARD)
         config.check(KINDS, card, "a card of the cache")
-        with opened(place):  # a pipe is refused at once
-            # "c": pages are read on access, and writes to them stay in memory
-            pixels: NDArray[np.uint8] = np.load(place, mmap_mode="c", allow_pickle=False)
+        pixels = _mapped(place)
         words = {k: tuple(card[k]) for k in WORDS}
         facts = card["name"], card["labels"], words
         if card["sha256"] != _checksum(pixels, *facts):
@@ -73,6 +71,16 @@ def _found(place: Path) -> ImageSet | None:
         return ImageSet(name=card["name"], images=torch.from_numpy(pixels), labels=labels, **words)
     except (OSError, ValueError, EOFError, TypeError, AttributeError, RuntimeError):
         return None
+
+
+def _mapped(place: Path) -> NDArray[np.uint8]:
+    """The array in a file; pages are read on access, and writes to them stay in memory."""
+    with opened(place):  # a pipe is refused at once
+        try:
+            pixels: NDArray[np.uint8] = np.load(place, mmap_mode="c", allow_pickle=False)
+        except Exception as e:  # tokenize and ast raise errors of their own about a damaged header
+            raise ValueError(f"{str(place)!r} is damaged or not an .npy file") from e
+    return pixels
 
 
 def _store(images: ImageSet, place: Path) -> None:
