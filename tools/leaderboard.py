@@ -15,11 +15,14 @@ import html
 import io
 import json
 import math
+import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from markupsafe import Markup
 from rood._files import for_spreadsheets
 from rood.evaluation.rows import Row
 from rood.receipts.breaking import breaks, lowered_rows
+from rood.receipts.entry import misnamed
 from rood.receipts.finding import TIERS
 from rood.receipts.receipt import Receipt
 from rood.receipts.stripping import restore, strip
@@ -49,8 +53,11 @@ class Line:
 
     entry: str
     model: str
+    borrowed: bool  # called as a network of the zoo, and another
+    defence: str  # what the maintainers say of it
     detector: str
     data: str
+    ood: str  # the hardest OOD set
     norm: str
     eps: float
     threat: str
@@ -86,6 +93,7 @@ def entries(folder: Path = FOLDER) -> Iterator[tuple[str, Receipt]]:
 def lines(name: str, receipt: Receipt) -> Iterator[Line]:
     """The lines of a receipt."""
     rows, entry, checked = lowered_rows(receipt), receipt.entry, _check(receipt)
+    borrowed = misnamed(entry)
     passes = entry.cost.get("forwards", 0) + entry.cost.get("backwards", 0)
     for model, fingerprint in entry.models.items():
         accuracy = [r.value for r in rows if (r.model, r.metric) == (model, "accuracy")]
@@ -97,8 +105,11 @@ def lines(name: str, receipt: Receipt) -> Iterator[Line]:
                 yield Line(
                     entry=name,
                     model=model,
+                    borrowed=model in borrowed,
+                    defence=defence(name),
                     detector=detector,
                     data=entry.named.inside or entry.data["inside"].source,
+                    ood="" if both is None else both.dataset,
                     norm=budget.norm,
                     eps=budget.eps,
                     threat=threat,
@@ -120,6 +131,21 @@ def lines(name: str, receipt: Receipt) -> Iterator[Line]:
                     by=entry.by,
                     broken=_broken(receipt, model, detector, threat),
                 )
+
+
+def defence(name: str) -> str:
+    """What leaderboard/defences.toml says of an entry."""
+    known = tomllib.loads((FOLDER / "defences.toml").read_text())
+    return next((told for pattern, told in known.items() if fnmatchcase(name, pattern)), "")
+
+
+def readable(spec: str) -> str:
+    """Images as people call them: cifar10_test for npz:$ROOD_DATA/cifar10_test.npz."""
+    whole, part = spec.removeprefix("share:"), ""
+    if whole != spec:
+        part, _, whole = whole.partition("@")
+    name = re.sub(r"^npz:(\$ROOD_DATA/)?|\.npz$", "", whole)
+    return f"{name}, part {part}" if part else name
 
 
 def _worst(rows: list[Row], side: str, threat: str) -> Row | None:
@@ -164,18 +190,21 @@ def record(path: Path, tier: str, day: str) -> None:
 
 
 def figure(found: list[Line]) -> list[dict[str, Any]]:
-    """AUROC against eps: one line of points for each network, detector and norm."""
+    """AUROC against eps: one line of points for each entry, detector and norm."""
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in found:
-        groups.setdefault((line.model, line.detector, line.norm), []).append(line)
+        groups.setdefault((line.entry, line.detector, line.norm), []).append(line)
     return [
         {
-            "name": f"{model} {detector}",
+            "name": f"{entry} {detector}",
             "norm": norm,
+            "model": mine[0].model,
+            "data": mine[0].data,
+            "defence": mine[0].defence,
             "points": [[0.0, mine[0].clean]]
             + [[x.eps, x.both] for x in sorted(mine, key=lambda x: x.eps) if x.both is not None],
         }
-        for (model, detector, norm), mine in groups.items()
+        for (entry, detector, norm), mine in groups.items()
     ]
 
 
@@ -235,6 +264,7 @@ def build(out: Path, folder: Path = FOLDER, *, reports: bool = True) -> list[Lin
     env = Environment(
         loader=FileSystemLoader(FOLDER / "site"), autoescape=True, undefined=StrictUndefined
     )
+    env.filters["readable"] = readable
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     found: list[Line] = []

@@ -36,8 +36,9 @@ function made(name, attributes, text) {
 
 function draw() {
   const value = (name) => filters.find((f) => f.dataset.filter === name).value;
-  const norm = value("norm"), model = value("model"), plot = document.getElementById("plot");
-  const mine = lines.filter((l) => (!norm || l.norm === norm) && (!model || l.name.startsWith(model + " ")));
+  const plot = document.getElementById("plot");
+  const mine = lines.filter((l) => ["norm", "model", "data", "defence"].every((k) => !value(k) || l[k] === value(k)));
+  document.getElementById("many").hidden = mine.length <= 16;
   const most = Math.max(1e-9, ...mine.flatMap((l) => l.points.map((p) => p[0])));
   const x = (v) => 60 + 660 * v / most, y = (v) => 330 - 300 * v, keys = document.getElementById("keys");
   plot.replaceChildren();

@@ -78,6 +78,31 @@ def test_a_budget_after_a_corruption_has_a_line_too(few, tmp_path):
     assert {(x.norm, x.eps) for x in found} == {("fog:3+linf", e / 255) for e in (1, 8)}
 
 
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        ("npz:$ROOD_DATA/cifar10_test.npz", "cifar10_test"),
+        ("share:0.8-1@npz:$ROOD_DATA/svhn.npz", "svhn, part 0.8-1"),
+        ("digits:inside", "digits:inside"),
+    ],
+)
+def test_images_are_called_as_people_call_them(spec, shown):
+    assert leaderboard.readable(spec) == shown
+
+
+def test_a_borrowed_name_and_the_defence_are_shown(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(leaderboard, "misnamed", lambda entry: list(entry.models))
+    found = leaderboard.build(tmp_path / "board", few, reports=False)
+    assert {(x.borrowed, x.defence) for x in found if x.entry == "digits-aloe"} == {
+        (True, leaderboard.defence("digits-aloe"))
+    }
+    page = (tmp_path / "board" / "index.html").read_text()
+    assert page.count("not the zoo") == len(found)
+    assert leaderboard.defence("digits-aloe").startswith("ALOE")
+    assert leaderboard.defence("masked-turned-gradient").startswith("broken")
+    assert leaderboard.defence("somebody") == ""
+
+
 def test_a_line_with_one_side_attacked_comes_last(few, tmp_path, monkeypatch):
     made = leaderboard.lines
     one_sided = lambda n, r: (replace(x, both=None, low=None, high=None) for x in made(n, r))
@@ -204,7 +229,7 @@ def test_the_board_sorts_filters_and_fits(browser, site, width, scheme):
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda r: r.url.startswith("file:") or wrong.append(r.url))
     page.goto((site / "index.html").as_uri())
-    first = lambda: page.locator("#board tbody tr:visible td:nth-child(4)").all_inner_texts()
+    first = lambda: page.locator("#board tbody tr:visible td:nth-child(3)").all_inner_texts()
     assert first() == sorted(first(), reverse=True)
     page.locator("th button", has_text="both").click()
     assert first() == sorted(first())
