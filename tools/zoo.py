@@ -15,7 +15,10 @@ TEXT = texts("zoo")
 ROWS = RESULTS / "zoo.jsonl"
 VERDICT = RESULTS / "zoo-verdict.jsonl"
 FAR = ("svhn", "dtd", "scenes", "near", "patches", "noise")
-OBJECTIVES = {"cross_entropy": "CE", "oe": "OE", "adv": "ADV", "aoe": "AOE", "aloe": "ALOE"}
+OBJECTIVES = {
+    **{"cross_entropy": "CE", "oe": "OE", "adv": "ADV", "aoe": "AOE", "aloe": "ALOE"},
+    "joint": "joint head",
+}
 NAMES = {"algorithm1": "`Alg. 1`", "pgd40x3": "`PGD-40 x3`", "standard": "`standard`"}
 WORLDS = {
     "cifar10": "CIFAR-10",
