@@ -76,3 +76,11 @@ def test_images_with_another_hash_are_not_taken_out_silently(receipt, tmp_path):
     with pytest.raises(ResultsError, match=r"adversarial"):
         strip(Receipt(folder))
     assert (folder / "adversarial").exists()
+
+
+def test_to_attack_again_nobody_needs_what_was_left_out(bare, given, files):
+    mine = replace(given, models={"": str(files / "net.safetensors")})
+    found = [f for f in verify(bare, "reattack", mine, nonce="rain") if f.tier == "reattack"]
+    assert len(found) == 4  # two detectors, two sets
+    assert {f.status for f in found} <= {"pass", "fail"}
+    assert all("images attacked again" in f.sentence for f in found)
