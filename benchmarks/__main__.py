@@ -10,7 +10,18 @@ import sys
 
 from benchmarks.measure import PEERS, ROOT
 
-HERE = ("start", "scoring", "guard", "attack", "fitting", "auditing", "growth", "ray_engine", "gpu")
+HERE = (
+    "start",
+    "scoring",
+    "guard",
+    "attack",
+    "fitting",
+    "auditing",
+    "growth",
+    "ray_engine",
+    "gpu",
+    "certifying",
+)
 BESIDE = ("beside_pytorch_ood",)  # need the other library
 
 
