@@ -80,7 +80,7 @@ class Case:
 
 SIGNS = Case(
     PACK.format("gtsrb_test5k"), (), ("svhn_test5k",),
-    train=PACK.format("gtsrb_train8k"), attacked=40,
+    train=PACK.format("gtsrb_train8k"), attacked=48,
 )  # fmt: skip
 CLEAN = {
     "cifar10-ce": Case(
