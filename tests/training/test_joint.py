@@ -101,5 +101,9 @@ def test_scored_backbones_survive_a_checkpoint(name, tmp_path):
     assert backbones.create(name, classes=4, **SMALL[name]).settings().get("scored") is None
 
 
+def test_a_scalar_head_is_not_taken_for_the_classes(toy):
+    assert scored(toy.model).classes == toy.model.classes  # before any image was seen
+
+
 def test_other_networks_have_no_scalar_output(toy):
     assert toy.model(toy.inside).head is None

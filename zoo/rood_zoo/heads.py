@@ -26,7 +26,7 @@ import torch
 
 from rood.attacks import PGD, Attack, WorstOf
 from rood.data.base import ImageSet
-from rood.detectors import Detector, Energy, Head, Mirrored
+from rood.detectors import Detector, Head, Mirrored, MirroredHead
 from rood.device import pick_device
 from rood.evaluation.attacked import attacked_scores
 from rood.metrics import summary
@@ -88,11 +88,10 @@ def _drawn(images: ImageSet, places: range, n: int) -> Images:
 
 def detectors(net: Network) -> dict[str, Detector]:
     """The scores that can be chosen."""
-    head = Head(net.model)
     return {
-        "head": head,
-        "mirrored_head": Mirrored(head),
-        "mirrored_energy": Mirrored(Energy(net.model)),
+        "head": Head(net.model),
+        "mirrored_head": MirroredHead(net.model),
+        "mirrored_energy": Mirrored.energy(net.model),
     }
 
 
@@ -160,7 +159,7 @@ class Report:
         eps = self.net.budgets[-1]
         x_in = reported(self.net.held_out, n)
         some = {s: reported(self.net.outside[s], n) for s in TESTS}
-        surrogate = Mirrored(Energy(other.model))
+        surrogate = Mirrored.energy(other.model)
         judge = detectors(self.net)[name]
         self.measured(
             *("report", name, judge, f"transfer from {other.name}", PGD(steps=100), eps),

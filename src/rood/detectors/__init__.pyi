@@ -33,6 +33,7 @@ from rood.detectors.max_logit import MaxLogit as MaxLogit
 from rood.detectors.mc_dropout import MCDropout as MCDropout
 from rood.detectors.mcm import MCM as MCM
 from rood.detectors.mirrored import Mirrored as Mirrored
+from rood.detectors.mirrored_head import MirroredHead as MirroredHead
 from rood.detectors.msp import MSP as MSP
 from rood.detectors.nac import NAC as NAC
 from rood.detectors.nci import NCI as NCI

@@ -32,11 +32,13 @@ def scored(model: Model, *, seed: int = 0) -> Model:
     with torch.no_grad():
         score.weight.normal_(generator=generator(seed, "scalar head"))
         score.bias.zero_()
+    head = next(n for n, m in model.net.named_modules() if m is model.head)
     if isinstance(net, Backbone):
         net.add_score(score.to(like))
     else:
-        net = Scored(net, score.to(like))
-    return wrap(net, mean=model.mean.flatten().tolist(), std=model.std.flatten().tolist())
+        net, head = Scored(net, score.to(like)), f"net.{head}"
+    normal = {"mean": model.mean.flatten().tolist(), "std": model.std.flatten().tolist()}
+    return wrap(net, head=head, **normal)  # named, as the scalar head is the last layer
 
 
 def head_of(out: Outputs) -> Scores:
