@@ -1,6 +1,7 @@
 """docs/evidence/robust-head.md from the rows of `rood_zoo.heads` and the cards of the zoo."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from rood.metrics import Interval
 from rood.models import zoo
@@ -40,7 +41,29 @@ def page() -> str:
             value=main("both"),
             clean=main("clean"),
         )
+        + ablation()
     )
+
+
+def ablation(path: Path = RESULTS / "robust-head-ablation.jsonl") -> str:
+    """One change a row, where it was measured."""
+    by: dict[str, dict[str, Row]] = {}
+    for r in read(path):
+        by.setdefault(r["change"], {})[r["measure"]] = r
+    whole = {change: r for change, r in by.items() if {"training", "clean", "both"} <= r.keys()}
+    if not whole:
+        return ""
+    lines = []
+    for change, r in sorted(whole.items(), key=lambda item: -item[1]["both"]["value"]):
+        value = Interval(*(r["both"][k] for k in ("value", "low", "high")))
+        run = r["training"]
+        numbers = [f"{run['value']:.2f}", f"{100 * run['accuracy']:.1f}"]
+        clean, both = percent(r["clean"]["value"]), percent(value, interval=True)
+        lines.append([change, *numbers, clean, both, str(run["seconds"])])
+    first = next(iter(whole.values()))["both"]
+    head = ["change", "loss", "accuracy", "clean", "both sides 8/255", "seconds"]
+    text = TEXT["ablation"].lstrip().format(n=first["n_in"], epochs=first["epochs"])
+    return f"\n{text}\n{table(head, lines)}\n"
 
 
 def both(rows: list[Row]) -> str:

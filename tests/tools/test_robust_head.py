@@ -51,3 +51,20 @@ def test_a_missing_set_gives_no_mean(rows):
     found, write = rows
     write([r for r in found if r["dataset"] != "dtd" or r["measure"] == "accuracy"])
     assert "**–**" in robust_head.page()
+
+
+def test_rows_of_the_ablation_are_ranked_by_what_is_kept(tmp_path):
+    path = tmp_path / "ablation.jsonl"
+    assert robust_head.ablation(path) == ""
+    of = {"epochs": 20, "n_in": 500}
+    lines = [
+        {"change": change, "measure": measure, "value": value, "low": 0.1, "high": 0.9, **of}
+        | ({"seconds": 80, "accuracy": 0.75} if measure == "training" else {})
+        for change, both in (("base", 0.5), ("better", 0.6), ("cut short", None))
+        for measure, value in (("training", 2.0), ("clean", 0.8), ("both", both))
+        if value is not None
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in lines))
+    better, base = robust_head.ablation(path).splitlines()[-2:]
+    assert better == "| better | 2.00 | 75.0 | 80.00 | 60.00 [10.00, 90.00] | 80 |"
+    assert base.startswith("| base | 2.00")

@@ -58,6 +58,25 @@ def test_each_part_is_attacked_through_its_own_output(toy, monkeypatch):
     assert seen["eps"] == 8 / 255
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.0, 7), (0.75, 1), (1.0, 0)])
+def test_a_share_of_the_images_climbs_the_head(toy, monkeypatch, share, first):
+    model, batch, seen = scored(toy.model), batch_of(toy), []
+    monkeypatch.setattr("rood.attacks.pgd.PGD.__call__", lambda s, g, x, *_: seen.append(g(x)) or x)
+    Joint(eps=8 / 255, steps=7, step=2.5 / 255, through_head=share).loss(
+        model, batch, generator(0, "joint")
+    )
+    out = model(batch.x)
+    torch.testing.assert_close(seen[0][first:7], out.head[first:])
+    classes = cross_entropy(out.logits[:first], batch.y[:first], reduction="none")
+    torch.testing.assert_close(seen[0][:first], classes)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
+def test_the_share_is_checked(wrong):
+    with pytest.raises(InputError, match="0 <= through_head <= 1"):
+        Joint(through_head=wrong)
+
+
 def test_attack_makes_the_loss_larger(toy):
     model, batch = scored(toy.model), batch_of(toy)
     clean = no_steps().loss(model, batch, generator(0, "joint"))
