@@ -4,7 +4,7 @@
     python -m benchmarks.time_limits --join FILE ...
 
 Wall clock of the command as a user starts it, Python's start and the page included, with the default
-detectors; the command chooses attack and images. One thread for each audit. `--at-once` audits so many
+detectors; the command chooses attack and images, or refuses a limit that is too short. One thread for each audit. `--at-once` audits so many
 networks at the same time, for which there must be cores. Three networks after each other take 42 minutes.
 Runs side by side write their points to files of their own, which `--join` judges together.
 """  # noqa: E501
@@ -12,6 +12,7 @@ Runs side by side write their points to files of their own, which `--join` judge
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,17 +41,29 @@ def audited(network: str, asked: str) -> Point:
         command = [sys.executable, "-m", "rood", "audit", *options, "--time", asked]
         more = ["--out", str(out), "--device", "cpu", "--quiet"]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
-        call = lambda: subprocess.run([*command, *more], cwd=ROOT, env=env, check=True)
+        ran: list[subprocess.CompletedProcess[str]] = []
+        call = lambda: ran.append(
+            subprocess.run([*command, *more], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+        )
         took = seconds(call)
-        choice = json.loads((out / "manifest.json").read_text())["time"]
+        found = _refused(ran[0].stderr) if ran[0].returncode else _chosen(out)
     point = {"network": network, "limit": asked, "seconds": round(took, 1)}
-    point |= {"share": round(took / limit(asked), 3), **_chosen(choice)}
+    point |= {"share": round(took / limit(asked), 3), **found}
     print(json.dumps(point), flush=True)
     return point
 
 
-def _chosen(choice: dict[str, Any]) -> Point:
+def _refused(said: str) -> Point:
+    """The limit that the command asks for, where it refuses the one given; else its error."""
+    least = re.search(r"expected a time limit of at least (\w+)", said)
+    if least is None:
+        raise RuntimeError(said)
+    return {"attack": f"refused: needs {least[1]}", "images": 0, "detectors": 0, "left out": 0}
+
+
+def _chosen(out: Path) -> Point:
     """What the command made of its time."""
+    choice: dict[str, Any] = json.loads((out / "manifest.json").read_text())["time"]
     options = choice["attack_options"]
     how = options.get("tier") or f"{options.get('steps')} steps"
     without = {*choice["dropped"], *(d for d, _ in choice["left_out"])}

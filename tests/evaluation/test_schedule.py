@@ -119,10 +119,20 @@ def test_what_takes_longer_than_expected_is_given_up_at_the_limit(plan, tmp_path
     assert not list(tmp_path.glob("scores/**/knn/*pgd*"))
 
 
-def test_the_first_budget_of_the_first_detector_is_done_however_long_it_takes(plan, tmp_path):
+def test_not_even_the_first_detector_overruns_by_more_than_a_fifth(plan, tmp_path):
     engine, there = limited(plan, 1, tmp_path, slower={"msp": 50})
+    assert there == set()
+    assert engine.clock.now <= 1.2 * seconds(plan, 1) + 50 * seconds(plan, 1) / 11
+    clean = {r.detector for r in Results(tmp_path).rows if r.side == "none"} - {""}
+    assert clean == {"msp", "knn", "odin"}
+    (note,) = manifest(tmp_path)["notes"]
+    assert "is too short to attack knn (linf:0.02, linf:0.05), msp (" in note
+    write_report(tmp_path)
+
+
+def test_the_first_detector_is_begun_and_may_end_a_fifth_late(plan, tmp_path):
+    _, there = limited(plan, 1, tmp_path, slower={"msp": 1.25})
     assert there == {("msp", "pgd linf:0.05")}
-    assert engine.clock.now > 10 * seconds(plan, 1)
 
 
 def test_a_killed_run_goes_on_with_the_whole_limit_and_a_finished_one_is_stable(plan, tmp_path):

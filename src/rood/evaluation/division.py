@@ -1,6 +1,10 @@
 """Which ID images fit the detectors, which set the threshold, and which test."""
 
-from rood.data.base import SHARES, ImageSet, refuse_overlap, split
+from collections.abc import Mapping
+
+import torch
+
+from rood.data.base import SHARES, ImageSet, refuse_overlap, spaced, split
 from rood.errors import InputError
 
 # for networks of other people, which may have been trained on none of these images
@@ -41,3 +45,17 @@ def divide(
         refuse_overlap(train, parts["test"], "--train", "the test images")
         refuse_overlap(train, parts["calibrate"], "--train", "the threshold's images")
     return parts
+
+
+def thinned(parts: Mapping[str, ImageSet], kept: Mapping[str, int]) -> dict[str, ImageSet]:
+    """So many images of some parts, of each class about the same share."""
+    return {name: _share(x, kept[name]) if name in kept else x for name, x in parts.items()}
+
+
+def _share(images: ImageSet, n: int) -> ImageSet:
+    if n >= len(images):
+        return images
+    order = torch.arange(len(images))
+    if images.labels is not None:
+        order = images.labels.cpu().argsort(stable=True)
+    return images.take(order[torch.tensor(spaced(len(images), n))].sort().values)

@@ -42,6 +42,7 @@ class Named:
     fits: bool = True  # whether a part of the images fits detectors
     read: int | None = None  # OOD images to read of a set, evenly spaced; of these
     limit: int | None = None  # as many are used
+    kept: dict[str, int] = field(default_factory=dict)  # of "fit" and "calibrate", see `thinned`
 
 
 @dataclass(frozen=True, kw_only=True)

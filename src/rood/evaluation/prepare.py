@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 
@@ -16,20 +16,32 @@ from rood.attacks.base import Attack
 from rood.attacks.worst_of import Tier
 from rood.data.base import SPLIT_RULE, ImageSet, Shape, at_once
 from rood.data.contamination import contamination
+from rood.detectors import Energy
 from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import CapabilityError, InputError, RoodError, expect
 from rood.evaluation import diagnosis
 from rood.evaluation.deadline import Deadline, seconds, too_short
 from rood.evaluation.diagnosis import Diagnosis, Setup, Subject
-from rood.evaluation.division import divide
+from rood.evaluation.division import divide, thinned
 from rood.evaluation.effort import Pace
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.open_set import hold_out, known_outputs
 from rood.evaluation.plan import Named, Plan, as_method, as_severity, check_enough
 from rood.evaluation.rows import SIDES
 from rood.evaluation.settings import DEFAULT_LIMIT, FEW, AuditSettings, with_images
-from rood.evaluation.time_limit import FEWEST, MOST, Choice, choose, measured
+from rood.evaluation.time_limit import (
+    FEWEST,
+    MOST,
+    Choice,
+    choose,
+    clean_images,
+    fewer,
+    forward,
+    least_attack,
+    measured,
+    refuse_too_short,
+)
 from rood.goals import look_in
 from rood.models.load import find_network, has_card, is_function, load_network
 from rood.models.model import Model
@@ -86,30 +98,30 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
     start = monotonic()
     s = with_images(s, outside=True)
     setup = set_up(s, s.outside)
+    clean = _clean(s, setup, earlier, start)
     found = list(diagnosis.examine(setup))
     diagnosis.refuse(found, anyway=s.anyway)  # before the detectors are fitted, which takes longer
-    bench = _fitted(s, setup, found)
+    bench = _fitted(s, clean.learnt(setup), found)
     fitted, limit, attack, about = bench.detectors, s.limit, setup.attack, dict(bench.about)
     deadline, left_out = None, tuple[tuple[str, str], ...]()
     if s.time is not None and not s.attacks:  # nothing to choose: what does not fit is left out
-        seconds(s.time)  # refuses what is no time
         deadline, about["time"] = Deadline(s.time, start), {"asked": s.time}
     elif s.time is not None:
-        choice = _earlier(s, earlier) or _choice(s, bench, setup.threats, start)
+        choice = _earlier(s, earlier) or _choice(s, bench, setup.threats, start - clean.ahead)
         deadline, left_out = Deadline(s.time, start), choice.left_out
         attack, limit = choice.attack, choice.limit
         fitted = {m: {n: ds[n] for n in ds if n in choice.detectors} for m, ds in fitted.items()}
         about["time"] = choice.to_dict()
         if late := too_short(s.time, [(d, "") for d in choice.dropped]):
             about["notes"] = [*about.get("notes", ()), late]
+    about |= clean.told(about, setup)
     outside = diagnosis.with_notes(found, setup.outside)
-    most = MOST if s.time is not None else MOST_KNOWN  # images whose class is predicted
     return Plan(
         detectors=fitted,
         calibrate=bench.calibrate,
         inside=bench.inside.thin(limit),
         outside={n: images.thin(limit) for n, images in outside.items()},
-        every=None if setup.open_set else bench.inside.thin(most),
+        every=None if setup.open_set else bench.inside.thin(clean.every),
         open_set=setup.open_set,
         corruptions=as_severity(s.corruptions),
         threats=setup.threats,
@@ -121,12 +133,12 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         deadline=deadline,
         left_out=left_out,
         about=about,
-        named=_named(s, limit),
+        named=_named(s, limit, clean),
     )
 
 
-def _named(s: AuditSettings, limit: int | None) -> Named:
-    """How another loads the same images; `limit` may be the choice of a time limit."""
+def _named(s: AuditSettings, limit: int | None, clean: "_Clean") -> Named:
+    """How another loads the same images; `limit` and `clean` may be the choice of a time limit."""
     return Named(
         inside=s.inside,
         outside=dict(s.outside),
@@ -136,6 +148,7 @@ def _named(s: AuditSettings, limit: int | None) -> Named:
         ours=any(map(has_card, s.models)),
         read=_at_most(s),
         limit=limit,
+        kept={k: n for k, n in clean.kept.items() if k != "accuracy"},
     )
 
 
@@ -506,6 +519,71 @@ def _reads_features(detector: Detector, fit: ImageSet) -> bool:
 # --- what fits into a time limit
 
 
+class _Clean(NamedTuple):
+    """Clean images to use, by purpose, where a time limit allows fewer than there are."""
+
+    kept: Mapping[str, int]
+    ahead: float = 0.0  # seconds of the passes over them once detectors are fitted
+    most: int = MOST  # ID images whose class is predicted, where the limit allows that
+
+    @property
+    def every(self) -> int:
+        """ID images whose class is predicted."""
+        return self.kept.get("accuracy", self.most)
+
+    def learnt(self, setup: Setup) -> Setup:
+        """The setup with the images that fit and calibrate."""
+        parts = thinned(_learnt(setup), self.kept)
+        return replace(setup, fit=parts["fit"], calibrate=parts["calibrate"])
+
+    def told(self, about: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
+        """What the manifest says of it."""
+        if not self.kept:
+            return {}
+        said = fewer(about["time"]["asked"], self.kept, _sizes(setup))
+        time = about["time"] | {"clean": dict(self.kept)}
+        return {"time": time, "notes": [*about.get("notes", ()), said]}
+
+
+def _clean(
+    s: AuditSettings, setup: Setup, earlier: Mapping[str, Any] | None, start: float
+) -> _Clean:
+    """What the first passes of the networks allow; a limit too short for any attack is refused."""
+    if s.time is None:
+        return _Clean({}, most=MOST_KNOWN)
+    seconds(s.time)  # refuses what is no time
+    if earlier and earlier.get("asked") == s.time:  # a run that is continued fits the same
+        return _Clean(earlier.get("clean", {}))
+    image = seconds_of_attack = 0.0
+    attack, limit = _given(s)
+    sizes = [min(len(x), limit or FEWEST) for x in (setup.inside, *setup.outside.values())]
+    for one in setup.subjects:
+        x = one.some.thin(FEWEST).pixels().to(one.model.mean)
+        image += forward(one.model, x)
+        if s.attacks and setup.threats:
+            pace = measured(Energy(one.model), x, setup.threats[0], s.time)
+            seconds_of_attack += least_attack(pace, attack, sizes)
+    more = [d.cost() for d in setup.detectors[setup.subjects[0].name].values()]
+    passes = {"fit": 1.0, "calibrate": 1.0 + sum(sum(c) for c in more if c != (1, 0))}
+    parts = {k: (n, passes.get(k, 1.0)) for k, n in _sizes(setup).items()}
+    kept = clean_images(s.time, image, parts)
+    used = {k: (kept[k], p) for k, (_, p) in parts.items()}
+    refuse_too_short(s.time, monotonic() - start, image, used, seconds_of_attack)
+    ahead = image * sum(n * p for k, (n, p) in used.items() if k != "fit")
+    return _Clean({k: n for k, n in kept.items() if n < parts[k][0]}, ahead)
+
+
+def _learnt(setup: Setup) -> dict[str, ImageSet]:
+    """The parts of the ID images that fit and calibrate."""
+    return {"fit": _there(setup.fit), "calibrate": _there(setup.calibrate)}
+
+
+def _sizes(setup: Setup) -> dict[str, int]:
+    """Clean images there are, by purpose."""
+    sizes = {k: len(x) for k, x in _learnt(setup).items()}
+    return sizes | {"accuracy": min(MOST, len(setup.inside))}
+
+
 def _choice(s: AuditSettings, bench: Bench, threats: Sequence[Threat], start: float) -> Choice:
     """What fits into the time limit; whatever the user has given stays as it is."""
     assert s.time is not None
@@ -517,7 +595,7 @@ def _choice(s: AuditSettings, bench: Bench, threats: Sequence[Threat], start: fl
         for n, d in ds.items():
             x = some.pixels().to(d.model.mean)
             before, _ = each.get(n, (Pace(0.0, 0.0), 0))
-            pace = measured(d, x, threats[0]) if threats else Pace(0.0, 0.0)
+            pace = measured(d, x, threats[0], s.time) if threats else Pace(0.0, 0.0)
             both = Pace(before.call + pace.call, before.image + pace.image)
             each[n] = (both, len(look_in(d).variants))
     attack, limit = _given(s)

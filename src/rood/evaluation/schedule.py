@@ -72,7 +72,7 @@ class Schedule:
 
     deadline: Deadline
     meter: Meter[Task]
-    any_whole: bool  # whether a unit is done: the first one is, however long it takes
+    any_whole: bool  # whether a unit is done: the first one is begun in any case
     _left: dict[Unit, int] = field(default_factory=dict)  # tasks that have not ended
 
     def __post_init__(self) -> None:
@@ -96,8 +96,7 @@ class Schedule:
 
     def check(self, _: Step) -> None:
         """At the limit, give up what would overrun it by more than a fifth."""
-        late = self.deadline.left() <= 0 and self._until(self._given) > self.deadline.grace()
-        if late and self.any_whole:
+        if self.deadline.left() <= 0 and self._until(self._given) > self.deadline.grace():
             raise OutOfTime
 
     def _until(self, work: float) -> float:

@@ -1,6 +1,7 @@
-"""What of an audit fits into a time limit, estimated from a short attack on each detector."""
+"""What of an audit fits into a time limit, estimated from short measurements of each network."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from time import perf_counter
@@ -15,16 +16,26 @@ from rood.attacks.pgd import PGD
 from rood.attacks.random_search import RandomSearch
 from rood.attacks.worst_of import WorstOf
 from rood.detectors.base import Detector
-from rood.errors import CapabilityError
-from rood.evaluation.deadline import PAGE, seconds
+from rood.errors import CapabilityError, InputError
+from rood.evaluation.deadline import OVER, PAGE, seconds
 from rood.evaluation.effort import Counts, Pace, of_attack, passes
 from rood.evaluation.probes import CONTROLS, FEW
 from rood.goals import look_in
+from rood.models.model import Model
 from rood.shapes import Images
 from rood.threat import Threat
 
 MARGIN = 1.25  # for clean scores, files, and a busy machine
-SLOW = 0.5  # seconds: a short attack on a few images that takes longer is not repeated
+SLOW = 0.5  # seconds: where a gradient of a few images takes longer, it is not measured again ...
+SLOWER = 1 / 600  # ... nor where it takes this share of the limit
+SHARE = 0.25  # of the limit: what passes over clean images may take, those to fit detectors too
+LEAST = 100  # clean images that are always used for each purpose
+AROUND = 1500  # images that checks of the setup and of the behaviour pass forward, about
+PURPOSES = {
+    "fit": "fit the detectors",
+    "calibrate": "set the threshold",
+    "accuracy": "measure the accuracy",
+}
 HOPE = 3.0  # most attacks stop early: up to so many times the limit, the run itself decides
 ALIKE = 1.5  # costs within this factor count as equal
 QUICK = WorstOf(tier="quick")
@@ -110,11 +121,70 @@ def choose(
     return Choice(asked, *best, tuple(names), tuple(dropped), cost(names, best))
 
 
-def measured(detector: Detector, x: Images, threat: Threat) -> Pace:
+def clean_images(
+    asked: str,
+    image: float,  # seconds of a forward pass
+    parts: Mapping[str, tuple[int, float]],  # images there are, and passes over them, by purpose
+) -> dict[str, int]:
+    """How many clean images to use for what: all, unless they would take too much of the limit."""
+    share = SHARE * seconds(asked) / max(_passed(image, parts), 1e-9)
+    return {
+        k: n if share >= 1 else min(n, max(LEAST, int(share * n))) for k, (n, _) in parts.items()
+    }
+
+
+def refuse_too_short(
+    asked: str,
+    spent: float,  # seconds for loading
+    image: float,
+    parts: Mapping[str, tuple[int, float]],  # the clean images to use
+    attack: float,  # seconds of the least attack
+) -> None:
+    """Refuse a limit that not even the least attack on one detector fits into."""
+    least = spent + AROUND * image + _passed(image, parts) + attack
+    if least > (1 + OVER) * seconds(asked):
+        # of a longer limit, clean images may take their share
+        enough = MARGIN * max(least, (spent + AROUND * image + attack) / (1 - SHARE))
+        what = "attack one detector" if attack else "score clean images"
+        raise InputError(
+            f"expected a time limit of at least {math.ceil(enough / 60)}m to {what} with "
+            f"{image:.2g} s for one image, got {asked}: give more time or a faster device"
+        )
+
+
+def fewer(asked: str, kept: Mapping[str, int], there: Mapping[str, int]) -> str:
+    """How many clean images were used for what, in a sentence; "" where all were."""
+    said = [f"{n} of {there[k]} {PURPOSES[k]}" for k, n in kept.items() if n < there[k]]
+    return f"{asked} is too short for all clean images: {', '.join(said)}" if said else ""
+
+
+def least_attack(pace: Pace, attack: Attack | None, sizes: Sequence[int]) -> float:
+    """Seconds of an attack, else of the weakest, on one detector at one budget; it stops early."""
+    counts = [Counts(n / HOPE, min(CONTROLS, n), min(FEW, n)) for n in sizes]
+    return sum(of_attack(pace, attack or LADDER[0][0], 0, c) for c in counts)
+
+
+def _passed(image: float, parts: Mapping[str, tuple[int, float]]) -> float:
+    """Seconds of all passes over clean images."""
+    return image * sum(n * passes for n, passes in parts.values())
+
+
+@torch.no_grad()
+def forward(model: Model, x: Images) -> float:
+    """Seconds of a forward pass of one image."""
+    model(x[:1])  # includes allocation and compilation
+    start = perf_counter()
+    model(x)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return (perf_counter() - start) / len(x)
+
+
+def measured(detector: Detector, x: Images, threat: Threat, asked: str = "") -> Pace:
     """Seconds of a gradient, from a short attack on a few images and on all of them."""
-    few = x[:FEW]
+    few, slow = x[:FEW], min(SLOW, SLOWER * seconds(asked)) if asked else SLOW
     first = _timed(detector, few, threat)  # includes allocation and compilation
-    if first > SLOW or len(few) == len(x):
+    if first > slow or len(few) == len(x):
         return Pace(0.0, first / len(few))
     some, every = _timed(detector, few, threat), _timed(detector, x, threat)
     image = min(max(0.0, every - some) / (len(x) - len(few)), every / len(x))

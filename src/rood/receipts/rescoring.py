@@ -14,7 +14,7 @@ from rood.data.base import ImageSet, Shape, at_once
 from rood.detectors.base import Detector
 from rood.device import pick_device
 from rood.errors import RoodError, first_line
-from rood.evaluation.division import divide
+from rood.evaluation.division import divide, thinned
 from rood.evaluation.manifest import full_precision
 from rood.evaluation.plan import EVERY, Named
 from rood.evaluation.prepare import fit_detectors
@@ -175,7 +175,8 @@ class Witness:
         calibrate = (
             None if named.calibrate is None else self._load("calibrate", named.calibrate, named)
         )
-        return divide(inside, train, calibrate, fit=named.fits, ours=named.ours)
+        parts = divide(inside, train, calibrate, fit=named.fits, ours=named.ours)
+        return thinned(parts, named.kept)
 
     def _load(self, name: str, spec: str, named: Named, limit: int | None = None) -> ImageSet:
         spec = self.given.data.get(name) or (
