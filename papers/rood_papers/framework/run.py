@@ -3,7 +3,7 @@
 import json
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -53,6 +53,7 @@ def run(experiments: Iterable[Experiment], context: Context, only: str = "") -> 
         log = _Log(store, {e.name for e in chosen})
         for experiment in chosen:
             yield from _run_one(experiment, context, log, only)
+        log.arrange([(e.name, part) for e in chosen for part in _named(e, context)])
         if log.broken:
             name, error = log.broken[0]
             raise PartsFailed(
@@ -68,6 +69,10 @@ def _check_there(only: str, chosen: list[Experiment], context: Context) -> None:
             f"expected --only to name a part of {', '.join(e.name for e in chosen)}, got {only!r}: "
             f"the first is {names[0]!r}"
         )
+
+
+def _named(experiment: Experiment, context: Context) -> list[str]:
+    return [*(part.name for part in experiment.parts(context)), CLAIMS]
 
 
 def _run_one(experiment: Experiment, context: Context, log: "_Log", only: str) -> Iterator[Cell]:
@@ -111,8 +116,21 @@ class _Log:
         self.cells = [c for c in self.cells if stays(c.experiment, c.part)]
         rows = [_line(c.as_json()) for c in self.cells]
         ended = [_line(asdict(p)) for p in parts]
-        for path, lines in ((self._rows, rows), (self._parts, ended)):  # no half line at the end
-            store.write_file(path.name, "".join(lines).encode())
+        self._write(rows, ended)  # without half a line at the end
+
+    def _write(self, rows: list[str], ended: list[str]) -> None:
+        for path, lines in ((self._rows, rows), (self._parts, ended)):
+            self._store.write_file(path.name, "".join(lines).encode())
+
+    def arrange(self, order: Sequence[tuple[str, str]]) -> None:
+        """Put parts that were run again where they belong; those of other commands stay first."""
+        place = {key: i for i, key in enumerate(order)}
+        there = read_all(self._parts, Completed)
+        rank = lambda x: place.get((x.experiment, x.part), -1)
+        cells, parts = sorted(self.cells, key=rank), sorted(there, key=rank)
+        if (cells, parts) != (self.cells, there):
+            self.cells = cells
+            self._write([_line(c.as_json()) for c in cells], [_line(asdict(p)) for p in parts])
 
     def write(self, cell: Cell, experiment: str, part: str) -> Cell:
         if cell.experiment != experiment:
