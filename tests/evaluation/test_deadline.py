@@ -17,10 +17,10 @@ def test_what_is_no_time_is_refused(text):
         seconds(text)
 
 
-def test_a_deadline_keeps_time_for_the_page_and_a_fifth_more_for_what_has_begun():
+def test_a_deadline_keeps_time_for_the_page_and_some_more_for_what_has_begun():
     deadline = Deadline("100s", begun=1000.0, clock=lambda: 1040.0)
     assert deadline.left() == pytest.approx(55.0)
-    assert deadline.grace() == pytest.approx(75.0)
+    assert deadline.grace() == pytest.approx(70.0)
     assert Deadline("10s", 0.0, lambda: 0.0).left() == pytest.approx(9.0)
 
 

@@ -8,7 +8,10 @@ import pytest
 from lies import LIES, THREAT, attacked_image, copied, edited, measured, recounted, sealed_again
 
 import rood
+from rood import api
 from rood.errors import CapabilityError, RoodWarning, UnknownNameError
+from rood.evaluation.plan import EVERY
+from rood.evaluation.settings import AuditSettings
 from rood.models import checkpoint
 from rood.receipts.entry import misnamed, sealed
 from rood.receipts.receipt import Receipt
@@ -38,6 +41,30 @@ def test_audits_in_other_batches_give_receipts_that_agree(receipt, given, audite
     aurocs = [[r.value for r in rows if r.metric == "auroc"] for rows in (one, other)]
     assert aurocs[0] == pytest.approx(aurocs[1], abs=0.01)
     assert not list(differences(one, one))
+
+
+def test_images_that_a_time_limit_left_out_are_known(files, given, tmp_path, monkeypatch):
+    few = {"fit": 100, "calibrate": 1000, "accuracy": 40}
+    monkeypatch.setattr("rood.evaluation.prepare.clean_images", lambda *_: few)
+    settings = AuditSettings(
+        models=(str(files / "net.safetensors"),),
+        inside=f"npz:{files / 'inside.npz'}",
+        outside={"s": f"npz:{files / 'stripes.npz'}"},
+        detectors=("msp", "mahalanobis"),
+        threats=("linf:0.05",),
+        attack="pgd",
+        attack_options={"steps": 3},
+        limit=12,
+        time="10m",
+        device="cpu",
+    )
+    made = api.plan(settings, tmp_path / "audit")
+    api.carry_out(made, tmp_path / "audit", receipt=tmp_path / "receipt")
+    entry = Receipt(tmp_path / "receipt").entry
+    assert entry.named.kept == {"fit": 100}  # all of the few that calibrate
+    assert entry.data[EVERY].n == 36  # a multiple of the 12 that are attacked, which are among them
+    found = verify(tmp_path / "receipt", "rescore", given)
+    assert not [f.sentence for f in found if f.status != "pass"]
 
 
 def test_what_is_not_here_is_said_and_is_no_lie(receipt):

@@ -9,7 +9,7 @@ from rood.errors import InputError
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PAGE = 5.0  # seconds, at most a tenth of the limit, for the page at the end
-OVER = 0.2  # of the limit: what has begun may end so much later
+OVER = 0.15  # of the limit: what has begun may end so much later; with start and page, a fifth
 
 
 def seconds(text: str) -> float:

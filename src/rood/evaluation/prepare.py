@@ -114,14 +114,14 @@ def plan_audit(s: AuditSettings, earlier: Mapping[str, Any] | None = None) -> Pl
         about["time"] = choice.to_dict()
         if late := too_short(s.time, [(d, "") for d in choice.dropped]):
             about["notes"] = [*about.get("notes", ()), late]
-    about |= clean.told(about, setup)
+    about |= clean.told(about, setup, limit)
     outside = diagnosis.with_notes(found, setup.outside)
     return Plan(
         detectors=fitted,
         calibrate=bench.calibrate,
         inside=bench.inside.thin(limit),
         outside={n: images.thin(limit) for n, images in outside.items()},
-        every=None if setup.open_set else bench.inside.thin(clean.every),
+        every=None if setup.open_set else bench.inside.thin(clean.every(setup, limit)),
         open_set=setup.open_set,
         corruptions=as_severity(s.corruptions),
         threats=setup.threats,
@@ -526,22 +526,25 @@ class _Clean(NamedTuple):
     ahead: float = 0.0  # seconds of the passes over them once detectors are fitted
     most: int = MOST  # ID images whose class is predicted, where the limit allows that
 
-    @property
-    def every(self) -> int:
-        """ID images whose class is predicted."""
-        return self.kept.get("accuracy", self.most)
+    def every(self, setup: Setup, limit: int | None) -> int:
+        """ID images whose class is predicted: all, or of the `limit` attacked ones a multiple."""
+        n, most = len(setup.inside), self.kept.get("accuracy", self.most)
+        return n if n <= most or limit is None else most - most % limit or limit
 
     def learnt(self, setup: Setup) -> Setup:
         """The setup with the images that fit and calibrate."""
         parts = thinned(_learnt(setup), self.kept)
         return replace(setup, fit=parts["fit"], calibrate=parts["calibrate"])
 
-    def told(self, about: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
+    def told(self, about: Mapping[str, Any], setup: Setup, limit: int | None) -> dict[str, Any]:
         """What the manifest says of it."""
         if not self.kept:
             return {}
-        said = fewer(about["time"]["asked"], self.kept, _sizes(setup))
-        time = about["time"] | {"clean": dict(self.kept)}
+        kept = dict(self.kept)
+        if "accuracy" in kept:
+            kept["accuracy"] = self.every(setup, limit)
+        said = fewer(about["time"]["asked"], kept, _sizes(setup))
+        time = about["time"] | {"clean": kept}
         return {"time": time, "notes": [*about.get("notes", ()), said]}
 
 
