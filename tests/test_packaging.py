@@ -176,6 +176,9 @@ def test_papers_and_zoo_are_found_where_they_are_installed(whole, tmp_path):
     said = run(whole, tmp_path, "rood", "--help").stdout
     assert "reproduce" in said
     assert "aloe/table1" in run(whole, tmp_path, "rood", "reproduce", "--help").stdout
+    names = run(whole, tmp_path, "python", "-c", "import rood; print(*rood.zoo.names())").stdout
+    assert "cifar10-joint-8" in names.split()
+    assert "cifar10-aloe-8" not in names.split()  # replaced by the other, and left out
     program = "import rood; print(rood.zoo.load('cifar10-aloe')); print(rood.__file__)"
     done = run(whole, tmp_path, "python", "-c", program)
     assert done.returncode == 0, done.stderr
