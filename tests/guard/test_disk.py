@@ -80,7 +80,8 @@ for folder in sys.argv[2:]:
 
 def test_every_detector_decides_the_same_in_another_process(model, tmp_path):
     """To the last bit, for all that is registered, wrapping ones and presets among them."""
-    registered = {n: example(registry.get(n)) for n in registry.names() if n != "clip"}
+    words = ("clip", "neglabel")  # their example is a network that a guard does not contain
+    registered = {n: example(registry.get(n)) for n in registry.names() if n not in words}
     x = mixed()
     save_file({"x": x}, tmp_path / "x.safetensors")
     said = {}
